@@ -18,7 +18,7 @@ from toolwright.engines.thread import InThread
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.providers.local import LocalModel
 from toolwright.serve.problems import HttpProblem
-from toolwright.serve.requests import ChatRequest, MessagesRequest, ResponsesRequest
+from toolwright.serve.requests import ChatRequest, MessagesRequest, ResponsesRequest, SampledBody
 from toolwright.serve.service import GenerationRequest, ModelService
 
 
@@ -55,7 +55,8 @@ def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
     )
     model = LocalModel("m", InThread(engine), tokenizer, Tags())
     service = ModelService(model, queue_limit=4)
-    sampling = service.sampling(temperature=None, top_p=None, top_k=None, max_tokens=3, stop=(), top=2)
+    body = SampledBody(model="m", temperature=None, top_p=None, top_k=None)
+    sampling = service.sampling(body, max_tokens=3, top=2)
 
     async def request() -> HttpProblem:
         try:

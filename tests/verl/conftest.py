@@ -11,7 +11,8 @@ from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import rows
 from toolwright.verl.config import Machine
-from toolwright.verl.translate import Translation, translate
+from toolwright.verl.translate import translate
+from toolwright.verl.translation import Translation
 
 BARE = Machine(devices=0, engines=frozenset({"native"}))
 

@@ -154,3 +154,12 @@ def test_sft_without_an_adapter_and_with_quoted_betas_is_a_configuration_of_ours
     assert config.model.lora.rank is None
     assert tuple(config.optimizer.betas) == (0.9, 0.98)
     assert config.optimizer.min_lr_ratio == pytest.approx(0.1)
+
+
+def test_a_key_of_ours_wins_over_a_translated_one(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data.train_files=talks.parquet", "model.partial_pretrain=m", "optim.lr=1e-4"]
+    command = ["verl.trainer.fsdp_sft_trainer", *words, "toolwright.optimizer.lr=2e-4", "--show", "--fit"]
+    assert main_module(command) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.count("optimizer.lr=") == 1
+    assert line.endswith("optimizer.lr=2e-4")

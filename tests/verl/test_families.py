@@ -13,9 +13,10 @@ from tests.verl.conftest import BARE
 from toolwright.config.compose import Source, resolve
 from toolwright.tasks import TASKS
 from toolwright.verl import overrides
-from toolwright.verl.command import VerlParser, config_file, describe, main, main_module
+from toolwright.verl.command import VerlParser, config_file, main, main_module
 from toolwright.verl.named_configs import config_of_module
-from toolwright.verl.translate import Translation, translate
+from toolwright.verl.translate import translate
+from toolwright.verl.translation import Translation
 
 LINES: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("command_lines.yaml").read_text(encoding="utf-8")
@@ -46,14 +47,14 @@ def test_what_a_line_becomes_is_a_configuration_of_ours(name: str) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 def test_every_key_is_in_one_of_the_four_lists(name: str) -> None:
-    shown = describe(translated(name))
+    shown = translated(name).describe()
     typed = [word for word in LINES[name]["words"].split() if not word.startswith("-")]
     assert [key for key in overrides.parse(typed).values if key not in shown] == []
 
 
 @pytest.mark.parametrize("word", ["actor_rollout_ref.model.exclude_modules=[lm_head]", "nobodys.key=1"])
 def test_a_refused_key_is_in_its_list(word: str) -> None:
-    refused = describe(translated("DAPO", word)).partition("Refused:\n")[2]
+    refused = translated("DAPO", word).describe().partition("Refused:\n")[2]
     assert refused.startswith(f"  {word.partition('=')[0]}")
 
 

@@ -24,7 +24,8 @@ from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.tools.settings import settings_of
 from toolwright.trajectory import Task, Trajectory
-from toolwright.verl.translate import Translation, translate
+from toolwright.verl.translate import translate
+from toolwright.verl.translation import Translation
 
 TOOL, ROLLOUT = "actor_rollout_ref.rollout.tool_config", "actor_rollout_ref.rollout"
 END = "<|im_end|>"

@@ -88,7 +88,7 @@ class Attempt:
         self._extend("prompt", written if self._cut is None else self._cut(written, self.tokenizer))
 
     def limit_response(self, tokens: int | None) -> None:
-        """From here on, at most so many tokens more from any source, or as many as fit."""
+        """Limit the tokens that may follow, from any source. None: as many as fit."""
         if tokens is not None:
             self.most_tokens = min(self.most_tokens, self.length + tokens)
 

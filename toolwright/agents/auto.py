@@ -1,4 +1,4 @@
-"""Which agent a task is for: its environment's, one that searches, one that uses tools, or a single turn."""
+"""The choice of an agent for a task: its environment's, one that searches or uses tools, or a single turn."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _check_rewards(agent: str, trajectory: Trajectory) -> None:
 
 
 def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: AttemptsCallback) -> None:
-    """Once the last of a group is there, unless one of them raised something."""
+    """Call `arrived` when the last attempt of a group has ended, unless one of them raised an exception."""
     left = len(group)
 
     def ended(task: asyncio.Task[Trajectory]) -> None:

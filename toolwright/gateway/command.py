@@ -103,14 +103,14 @@ def _filled(words: list[str], task: Task) -> list[str]:
 
 
 def _search_path() -> str:
-    """Where programs are found. Without an active environment, `python` is the one that runs this."""
+    """The path to look for programs in. Without an active environment, `python` is the one that runs this."""
     path = os.environ.get("PATH", os.defpath)
     active = "VIRTUAL_ENV" in os.environ or sys.prefix == sys.base_prefix
     return path if active else f"{Path(sys.executable).parent}{os.pathsep}{path}"
 
 
 def _check_script(words: list[str]) -> None:
-    """What follows an interpreter is a file: it would be looked for in the empty folder of an attempt."""
+    """Check that an interpreter's script exists: it would be looked for in the attempt's empty folder."""
     runs = len(words) > 1 and INTERPRETER.fullmatch(Path(words[0]).name) and words[1][:1] not in ("-", "{")
     if runs and not Path(words[1]).is_file():
         raise UserError(

@@ -41,7 +41,7 @@ class SampledTurn:
 
 @dataclass(eq=False)
 class OpenPrompt:
-    """What the policy is asked to go on from. It may be asked several times."""
+    """A prompt that the policy is asked to continue. It may be asked several times."""
 
     before: SampledTurn | None
     messages: tuple[MessageKey, ...]
@@ -60,7 +60,7 @@ class OpenPrompt:
         return [*(self.before.tokens if self.before else ()), *self.new.tokens]
 
     def next_seed(self) -> int:
-        """Of the next answer. A client that asks again gets another one."""
+        """The seed of the next answer. A client that asks again gets another answer."""
         self.asked += 1
         return self.seed if self.asked == 1 else seed_of(self.seed, "again", self.asked)
 
@@ -144,7 +144,7 @@ class Conversations:
         return segment
 
     def _append(self, segment: Segment, parent: int) -> None:
-        """Where it goes on from the segment before it, that need not be said."""
+        """Append a segment. Its parent is recorded only if it is not the segment before it."""
         segment.parent = None if parent == len(self.trajectory.segments) - 1 else parent
         self.trajectory.append(segment)
 
@@ -254,7 +254,7 @@ class Conversations:
 
 
 def _by_turn(messages: Sequence[dict[str, Any]]) -> list[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
-    """What was said before each turn of the assistant's, with that turn; the last may have none."""
+    """Group messages by the assistant's turn that follows them; the last group may have none."""
     found: list[tuple[list[dict[str, Any]], dict[str, Any] | None]] = []
     between: list[dict[str, Any]] = []
     for message in messages:

@@ -49,7 +49,7 @@ def _serve(function: Callable[..., Any], connection: socket.socket) -> None:
 
 
 def _called(function: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]:
-    """What it returned, or what it raised."""
+    """Call the function. Returns its result, or the text of its exception."""
     os.environ.update(request["env"])
     os.chdir(request["folder"])
     try:

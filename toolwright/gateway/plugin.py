@@ -1,4 +1,4 @@
-"""What the gateway adds to Toolwright."""
+"""Adds agents that exist already: commands, functions and services."""
 
 ADDS = {
     "toolwright.agents": {

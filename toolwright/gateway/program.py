@@ -31,7 +31,7 @@ TEXT_KEPT = 64 << 10  # bytes of what a program prints, from its end
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """What became of a program. `trouble`: it did not end as it should have."""
+    """The end of a program. `trouble` says what went wrong, if anything did."""
 
     output: str = ""
     trouble: str = ""
@@ -123,7 +123,7 @@ def task_data(task: Task) -> dict[str, Any]:
 
 
 def variables(address: AttemptAddress, model: str) -> dict[str, str]:
-    """What tells the SDKs where the policy is."""
+    """Environment variables that tell the SDKs where the policy is."""
     local = ",".join(filter(None, [os.environ.get("NO_PROXY", ""), "127.0.0.1", "localhost"]))
     return {
         "OPENAI_BASE_URL": f"{address.url}/v1",

@@ -24,7 +24,7 @@ REMEMBERED = 4096  # keys of attempts that are over, to say so
 
 @dataclass(frozen=True)
 class AttemptAddress:
-    """Where one attempt's program finds the policy."""
+    """The address of the policy for the program of one attempt."""
 
     url: str  # with the key in it
     key: str
@@ -55,7 +55,7 @@ class Gateway:
         return AttemptAddress(f"{self._url}{PREFIX}{key}", key)
 
     def end(self, address: AttemptAddress) -> None:
-        """From now on the key is refused."""
+        """Refuse the key from now on."""
         self._sessions.pop(address.key).close()
         self._over[address.key] = None
         if len(self._over) > REMEMBERED:

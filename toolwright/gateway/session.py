@@ -21,6 +21,7 @@ from toolwright.providers.local import LocalModel, ParsedCompletion, PromptToken
 from toolwright.serve.app import Handler, endpoints
 from toolwright.serve.openai import Outcome
 from toolwright.serve.problems import HttpProblem
+from toolwright.serve.requests import SampledBody
 from toolwright.serve.service import ModelService
 
 # Hints that a policy may or may not follow. Nothing here can force it, so they are left out of a request.
@@ -77,13 +78,13 @@ class Session(ModelService):
         given = super().raw_prompt(prompt)
         return self._check_length(self.conversations.raw_prompt(prompt, given.tokens), "prompt")
 
-    def sampling(self, **asked: Any) -> Sampling:
+    def sampling(self, body: SampledBody, *, max_tokens: int | None, **asked: Any) -> Sampling:
         """The run's, but for what changes no probability: how long an answer may be, and where it stops."""
         run = self.attempt.sampling
-        own = super().sampling(**asked)
+        own = super().sampling(body, max_tokens=max_tokens, **asked)
         chosen = replace(
             run,
-            max_tokens=min(run.max_tokens, asked["max_tokens"] or run.max_tokens),
+            max_tokens=min(run.max_tokens, max_tokens or run.max_tokens),
             stop=(*run.stop, *own.stop),
             top=own.top,
             schema=own.schema,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NotRequired, Protocol, TypedDict, Unpack
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.registry import Registry
@@ -85,16 +85,11 @@ class ChatModel(Protocol):
 
 
 class ChatWrapper:
-    """A chat model in front of another one. Subclasses override `complete`."""
+    """A chat model in front of another one. Each subclass has its own `complete`."""
 
     def __init__(self, inner: ChatModel) -> None:
         self.inner = inner
         self.name = inner.name
-
-    async def complete(
-        self, messages: list[dict[str, Any]], **options: Unpack[CompletionOptions]
-    ) -> ChatReply:
-        return await self.inner.complete(messages, **options)
 
     async def close(self) -> None:
         await close(self.inner)

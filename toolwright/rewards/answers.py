@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections import Counter
 from typing import Any
 
 from toolwright.failures import TaskFailure
@@ -47,6 +48,12 @@ def stated(text: str, *, strict: bool) -> str:
 def words(text: str) -> list[str]:
     """Words as SQuAD and HotpotQA compare them: lower case, without punctuation and articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+
+
+def f1_of(answer: list[str], truth: list[str]) -> float:
+    """F1 = 2·P·R / (P + R) over words, which may repeat."""
+    shared = sum((Counter(answer) & Counter(truth)).values())
+    return 2 * shared / (len(answer) + len(truth))
 
 
 def golds(ground_truth: Any, *, scorer: str) -> list[str]:

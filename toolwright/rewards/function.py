@@ -155,7 +155,7 @@ def verdict_of(name: str, answer: Any) -> Verdict:
 def _form(
     name: str, target: Callable[..., Any], settings: Mapping[str, Any]
 ) -> tuple[bool, frozenset[str] | None]:
-    """Whether the function takes a whole batch, and which arguments it gets (None: every column)."""
+    """Return whether the function takes a whole batch, and its arguments by name (None: every column)."""
     if not callable(target):
         raise UserError(f"{name} is a {type(target).__name__}, not a function {FORMS}")
     if inspect.iscoroutinefunction(target):

@@ -9,7 +9,7 @@ from toolwright.failures import UserError
 from toolwright.rewards.function import ScoringFunction, Verdict
 from toolwright.rewards.item import Item
 from toolwright.rewards.part import RewardPart
-from toolwright.tasks.environment_host import Lane
+from toolwright.tasks.worker_thread import WorkerThread
 
 
 class InThisProcess(RewardPart):
@@ -21,17 +21,17 @@ class InThisProcess(RewardPart):
     def __init__(self, function: ScoringFunction, *, limit_s: float) -> None:
         self._function, self._limit_s = function, limit_s
         self.reads_truth = function.reads_truth
-        self._lane = Lane(f"reward {function.name}")
+        self._thread = WorkerThread(f"reward {function.name}")
 
     def check(self, items: Sequence[Item]) -> None:
         """Accepts everything: only the author knows which ground truths the function takes."""
 
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
         calls = [list(items)] if self._function.whole_batch else [[item] for item in items]
-        return [verdict for call in calls for verdict in await self._lane.run(self._limited, call)]
+        return [verdict for call in calls for verdict in await self._thread.run(self._limited, call)]
 
     def close(self) -> None:
-        self._lane.end()
+        self._thread.end()
 
     def _limited(self, items: list[Item]) -> list[Verdict]:
         name, verdicts = self._function.name, list[Verdict]()

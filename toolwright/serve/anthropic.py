@@ -30,9 +30,7 @@ class Anthropic:
         body = MessagesRequest.model_validate(raw)
         prompt = self._prompt(body)
         sampling = self.service.sampling(
-            temperature=body.temperature,
-            top_p=body.top_p,
-            top_k=body.top_k,
+            body,
             max_tokens=body.max_tokens,
             stop=body.stop_sequences or (),
             schema=body.output_format or (body.output_config.format if body.output_config else ""),

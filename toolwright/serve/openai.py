@@ -104,9 +104,7 @@ class OpenAI:
         top: int,
     ) -> GenerationRequest:
         sampling = self.service.sampling(
-            temperature=body.temperature,
-            top_p=body.top_p,
-            top_k=body.top_k,
+            body,
             max_tokens=max_tokens,
             stop=body.stops,
             seed=body.seed,

@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_serializer,
@@ -49,7 +49,9 @@ class Body(BaseModel):
         return self
 
 
-class ContentPart(Body):
+class TextBlock(Body):
+    """A part of a message, in both protocols."""
+
     type: Literal["text"]
     text: str
 
@@ -89,14 +91,21 @@ class Tool(Body):
         return self.model_dump(exclude_none=True, exclude_unset=True)
 
 
+def _object(text: str) -> str:
+    try:
+        value, end = read_json(text or "{}")
+    except Unreadable as reason:
+        raise ValueError(
+            f"the arguments of a call are a JSON object, and this cannot be read: {reason}"
+        ) from None
+    if not isinstance(value, dict) or (text or "{}")[end:].strip():
+        raise ValueError("the arguments of a call are a JSON object")
+    return text or "{}"
+
+
 class CalledFunction(Body):
     name: Name
-    arguments: str
-
-    @field_validator("arguments")
-    @classmethod
-    def _must_be_an_object(cls, text: str) -> str:
-        return _object(text)
+    arguments: Annotated[str, AfterValidator(_object)]
 
 
 class ToolCall(Body):
@@ -107,7 +116,7 @@ class ToolCall(Body):
 
 class Message(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ContentPart] | None = None
+    content: str | list[TextBlock] | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
 
@@ -144,24 +153,39 @@ def schema_of(form: Any) -> str:
 AnswerForm = Annotated[str, BeforeValidator(schema_of)]
 
 
+def _unforced(choice: Any) -> Any:
+    """Refuse a choice of tools that forces a call: one function, or any by `required` or `any`."""
+    if choice not in (None, "auto", "none"):
+        raise ValueError("a call cannot be forced here; write auto or none")
+    return choice
+
+
+ToolChoice = Annotated[Literal["auto", "none"], BeforeValidator(_unforced)]
+
+
 class FormField(Body):
     """The form of an answer, where Responses and newer Anthropic clients say it."""
 
     format: AnswerForm = ""
 
 
-class SamplingFields(Body):
-    """Fields of both of OpenAI's endpoints."""
+class SampledBody(Body):
+    """Fields of every endpoint that generates."""
 
     model: str
-    max_tokens: Count | None = None
     temperature: Temperature | None = 1.0
     top_p: Share | None = 1.0
     top_k: Annotated[int, Field(ge=0)] | None = 0
+    stream: bool | None = False
+
+
+class SamplingFields(SampledBody):
+    """Fields of both of OpenAI's older endpoints."""
+
+    max_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = 1
     stop: Stop | Stops | None = None
     seed: int | None = None
-    stream: bool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = False  # vLLM's extension: the sampled token ids
     response_format: AnswerForm = ""
@@ -208,18 +232,13 @@ class ChatRequest(SamplingFields):
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: ToolChoice | None = None
 
     @validator(mode="after")
     def _top_needs_logprobs(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
         return self
-
-    @field_validator("tool_choice", mode="before")
-    @classmethod
-    def _cannot_force_a_call(cls, value: Any, info: ValidationInfo) -> Any:
-        return _unforced(value)
 
     @property
     def offered(self) -> list[dict[str, Any]]:
@@ -242,11 +261,6 @@ class CompletionRequest(SamplingFields):
         if self.prompt and isinstance(self.prompt[0], int):
             return [list(self.prompt)]
         return list(self.prompt)  # type: ignore[arg-type]
-
-
-class TextBlock(Body):
-    type: Literal["text"]
-    text: str
 
 
 class ToolUseBlock(Body):
@@ -286,17 +300,10 @@ class AnthropicTool(Body):
     type: Literal["custom"] | None = None
 
 
-class ToolChoice(Body):
-    type: str
+class AnthropicToolChoice(Body):
+    type: ToolChoice
 
     refused: ClassVar = {"disable_parallel_tool_use": (False,)}
-
-    @field_validator("type")
-    @classmethod
-    def _cannot_force_a_call(cls, value: str) -> str:
-        if value not in ("auto", "none"):
-            raise ValueError("a call cannot be forced here; write auto or none")
-        return value
 
 
 class CountRequest(Body):
@@ -306,7 +313,7 @@ class CountRequest(Body):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     system: str | list[TextBlock] | None = None
     tools: list[AnthropicTool] | None = None
-    tool_choice: ToolChoice | None = None
+    tool_choice: AnthropicToolChoice | None = None
 
     refused: ClassVar = {
         "thinking": ({"type": "disabled"},),
@@ -320,22 +327,11 @@ class CountRequest(Body):
         return [] if no_tools else list(self.tools or ())
 
 
-class MessagesRequest(CountRequest):
+class MessagesRequest(CountRequest, SampledBody):
     max_tokens: Count
-    temperature: Temperature | None = 1.0
-    top_p: Share | None = 1.0
-    top_k: Annotated[int, Field(ge=0)] | None = 0
     stop_sequences: Stops | None = None
-    stream: bool | None = False
     output_format: AnswerForm = ""
     output_config: FormField | None = None
-
-
-def _unforced(choice: Any) -> Any:
-    """Refuse a choice of tools that forces a call: OpenAI's `required`, or one function."""
-    if isinstance(choice, dict) or choice == "required":
-        raise ValueError("a call cannot be forced here; write auto or none")
-    return choice
 
 
 class FeedbackRequest(Body):
@@ -348,43 +344,23 @@ class FeedbackRequest(Body):
     scope: FeedbackScope = "conversation"
 
 
-def _object(text: str) -> str:
-    try:
-        value, end = read_json(text or "{}")
-    except Unreadable as reason:
-        raise ValueError(
-            f"the arguments of a call are a JSON object, and this cannot be read: {reason}"
-        ) from None
-    if not isinstance(value, dict) or (text or "{}")[end:].strip():
-        raise ValueError("the arguments of a call are a JSON object")
-    return text or "{}"
-
-
-class ResponsesTool(Body):
+class ResponsesTool(Function):
     type: Literal["function"]
-    name: Name
-    description: str | None = None
-    parameters: Schema | None = None
     strict: bool | None = None
 
 
-class ResponsesRequest(Body):
+class ResponsesRequest(SampledBody):
     """The body of `/v1/responses`. `input` is a text, or messages, calls and what they returned."""
 
-    model: str
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = True
     max_output_tokens: Count | None = None
-    temperature: Temperature | None = 1.0
-    top_p: Share | None = 1.0
-    top_k: Annotated[int, Field(ge=0)] | None = 0
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
     seed: int | None = None
-    stream: bool | None = False
     tools: list[ResponsesTool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: ToolChoice | None = None
     metadata: dict[str, Any] | None = None
     text: FormField | None = None
 
@@ -396,11 +372,6 @@ class ResponsesRequest(Body):
         "reasoning": ({}, {"effort": None}, {"effort": "none"}),
         "parallel_tool_calls": (True,),
     }
-
-    @field_validator("tool_choice", mode="before")
-    @classmethod
-    def _cannot_force_a_call(cls, value: Any, info: ValidationInfo) -> Any:
-        return _unforced(value)
 
     @field_validator("input")
     @classmethod

@@ -38,11 +38,8 @@ class Responses:
         system = [{"role": "system", "content": body.instructions}] if body.instructions else []
         prompt = self.service.chat_prompt([*system, *said], body.offered)
         sampling = self.service.sampling(
-            temperature=body.temperature,
-            top_p=body.top_p,
-            top_k=body.top_k,
+            body,
             max_tokens=body.max_output_tokens,
-            stop=(),
             seed=body.seed,
             top=body.top_logprobs or 0,
             schema=body.text.format if body.text else "",

@@ -15,6 +15,7 @@ from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.recorder import Recorder, choice_id
+from toolwright.serve.requests import SampledBody
 
 GREEDY_BELOW = 1e-4  # a temperature below it selects the likeliest token: logits divided by it would overflow
 
@@ -90,12 +91,10 @@ class ModelService:
 
     def sampling(
         self,
+        body: SampledBody,
         *,
-        temperature: float | None,
-        top_p: float | None,
-        top_k: int | None,
         max_tokens: int | None,
-        stop: Sequence[str],
+        stop: Sequence[str] = (),
         seed: int | None = None,
         top: int = 0,
         schema: str = "",
@@ -103,11 +102,11 @@ class ModelService:
         """Fill in defaults for fields that are null. Without a seed, answers differ from call to call."""
         if schema and not getattr(self.model.engine, "takes_schemas", False):
             raise HttpProblem(400, "this engine cannot hold an answer to JSON; the native one on a CPU can")
-        temperature = 1.0 if temperature is None else temperature
+        temperature = 1.0 if body.temperature is None else body.temperature
         return Sampling(
             temperature=0.0 if temperature < GREEDY_BELOW else temperature,
-            top_p=1.0 if top_p is None else top_p,
-            top_k=top_k or 0,
+            top_p=1.0 if body.top_p is None else body.top_p,
+            top_k=body.top_k or 0,
             max_tokens=max_tokens or self.context,
             stop=tuple(stop),
             seed=secrets.randbits(62) if seed is None else seed,

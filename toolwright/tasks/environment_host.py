@@ -6,11 +6,8 @@ import asyncio
 import inspect
 import logging
 import math
-import queue
-import threading
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,6 +23,7 @@ from toolwright.tasks.environment import (
     Outcome,
     ToolCall,
 )
+from toolwright.tasks.worker_thread import WorkerThread
 from toolwright.trajectory import Task
 
 T = TypeVar("T", Observation, Outcome)
@@ -34,49 +32,14 @@ MOST_TEXT = 1 << 20  # characters that an environment may show at once; no polic
 log = logging.getLogger(__name__)
 
 
-class Lane:
-    """A thread for one environment: its calls run in order, and a hung one holds up nobody else.
-
-    It is a daemon, so that a process can end although a call in it never does.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
-        self._calls = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        future: Future[Any] = Future()
-        self._calls.put((future, function, args))
-        return await asyncio.wrap_future(future)
-
-    def end(self) -> None:
-        """End after the calls that are still queued."""
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function, args = call
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function(*args))
-            except (SystemExit, KeyboardInterrupt, StopIteration) as error:
-                # These mean something to an event loop; here they are an environment's mistake.
-                mistake = RuntimeError(f"{type(error).__name__} was raised")
-                mistake.__cause__ = error
-                future.set_exception(mistake)
-            except BaseException as error:
-                future.set_exception(error)
-
-
 class EnvironmentHost:
     """Runs the environment of one attempt. `settings`: its `name` and the arguments that it is built with."""
 
     def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:
         self.name, self._limit_s = str(settings["name"]), limit_s
         self._build, self._settings = checked(settings)
-        self._lane = None if getattr(self._build, "inline", False) else Lane(f"environment {self.name}")
+        inline = getattr(self._build, "inline", False)
+        self._thread = None if inline else WorkerThread(f"environment {self.name}")
         self._environment: Environment | None = None
         self._hung = False
 
@@ -84,7 +47,7 @@ class EnvironmentHost:
         """`ask` is the policy, for an environment that asks it itself."""
         self._environment = await self._call("to be built", lambda: self._build(**self._settings))
         if ask is not None and hasattr(self._environment, "use_policy"):
-            self._environment.use_policy(ask if self._lane is None else _blocking(ask))
+            self._environment.use_policy(ask if self._thread is None else _blocking(ask))
         found = await self._call("reset", self._environment.reset, task)
         return self._typed(found, Observation, "reset")
 
@@ -130,16 +93,16 @@ class EnvironmentHost:
         except Exception as error:
             log.warning("%s", error)
         finally:
-            if self._lane is not None:
-                self._lane.end()
+            if self._thread is not None:
+                self._thread.end()
 
     async def _call(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
         try:
             async with asyncio.timeout(self._limit_s) as limit:
-                if self._lane is None or inspect.iscoroutinefunction(method):
+                if self._thread is None or inspect.iscoroutinefunction(method):
                     answer = method(*args)
                 else:
-                    answer = await self._lane.run(method, *args)
+                    answer = await self._thread.run(method, *args)
                 return await answer if inspect.isawaitable(answer) else answer
         except (InvalidAction, TaskFailure, InfrastructureFailure, UserError):
             raise

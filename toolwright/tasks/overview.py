@@ -1,4 +1,4 @@
-"""What prepared task files hold, as text: counts, lengths, duplicates, a few rows."""
+"""An overview of prepared task files as text: counts, lengths, duplicates, a few rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BINS, BAR, SHOWN, LINE = 8, 40, 3, 100
 
 
 def overview(splits: Mapping[str, Sequence[Row]]) -> str:
-    """Of the rows of each split."""
+    """Describe the rows of each split."""
     every = [row for own in splits.values() for row in own]
     return "\n".join([*_histogram(every), *_duplicates(splits), *_rows(every)])
 

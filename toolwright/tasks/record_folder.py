@@ -93,7 +93,7 @@ class RecordFolder:
             os.fsync(file.fileno())
 
     def feedback(self) -> dict[str, Feedback]:
-        """By answer; the last word on it counts. A line that was cut short is left out."""
+        """The last score of each answer, by its id. A line that was cut short is skipped."""
         found: dict[str, Feedback] = {}
         file = self.path / "feedback.jsonl"
         for number, line in enumerate(file.read_text().splitlines() if file.is_file() else (), 1):
@@ -107,7 +107,7 @@ class RecordFolder:
         return found
 
     def answers(self) -> dict[str, StoredAnswer]:
-        """By id. Their tokens stay where they are."""
+        """All answers by id, without reading their tokens."""
         found = {}
         for file in self.files:
             try:

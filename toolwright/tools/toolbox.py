@@ -148,7 +148,7 @@ async def _outcome(
 
 
 def _result(name: str, result: Any) -> ToolResult:
-    """What a tool returned: its own ToolResult, parts of a message, or anything that can be written."""
+    """Turn what a tool returned into a ToolResult: one of its own, message parts, or any value as text."""
     if isinstance(result, ToolResult):
         text, reward = result.text, _reward(name, result.reward)
         shown: Sequence[Any] = [images.part_of(url) for url in result.images]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +60,12 @@ def settings_from(entries: list[Any], where: str) -> Settings:
         place = f"{where}[{number}]"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("class_name"), str):
             raise UserError(f"{place}: expected an entry with class_name, as verl's tool files have them")
-        for label, own in _READERS.get(_kind(entry), _by_class)(entry, place).items():
+        read = _mcp if (entry.get("config") or {}).get("type") == "mcp" else _by_class
+        for label, own in read(entry, place).items():
             if label in settings:
                 raise UserError(f"{place}: a second tool called {label!r}")
             settings[label] = own
     return settings
-
-
-def _kind(entry: Mapping[str, Any]) -> str:
-    return str((entry.get("config") or {}).get("type") or "native")
 
 
 def _by_class(entry: Mapping[str, Any], place: str) -> Settings:
@@ -119,6 +116,3 @@ def _mcp(entry: Mapping[str, Any], place: str) -> Settings:
             kept["only"] = list(own["tool_selected_list"])
         settings[str(name)] = {"path": "mcp", **kept}
     return settings
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any], str], Settings]] = {"mcp": _mcp}

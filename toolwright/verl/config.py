@@ -136,7 +136,7 @@ class VerlConfig:
             raise UserError(f"{value}: cannot be resolved: {' '.join(str(error).split())[:200]}") from None
 
     def is_set(self, *names: str) -> bool:
-        """Whether the user set any of these keys."""
+        """Return True if the user set any of these keys."""
         return any(key in self.overrides for key in names)
 
     def first(self, *names: str) -> str:

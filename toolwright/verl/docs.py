@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from toolwright.config.keys import find, format_value
-from toolwright.config.names import Registered
-from toolwright.config.schema import Config
+from toolwright.config.keys import format_value
 from toolwright.verl import keys
 from toolwright.verl.flat import FlatTable
 from toolwright.verl.row import KeyRow
 from toolwright.verl.table import SECTIONS, row_of
-from toolwright.verl.table.tools import AGENT, SEARCHER
 
 SUPPORT = {"always": "nothing to set", "unused": "not used", "near": "near", "refused": "**no equivalent**"}
 TRL = {"`trl grpo`": "trl_grpo", "`trl sft`": "trl_sft", "`trl dpo` and `trl kto`": "trl_dpo"}
@@ -21,8 +18,7 @@ ENTRY_POINTS = {
     "`verl.trainer.sft_trainer`, `fsdp_sft_trainer`": "verl_sft",
     "`verl.trainer.main_generation`, `main_generation_server`": "verl_generation",
 }
-FAMILIES = {"`RLinf`": "rlinf", "`RAGEN`": "ragen"}
-NOT_YET = "Not there yet, and an error that says so where a command line needs it: {keys}."
+FAMILIES = {"RLinf": "rlinf", "RAGEN": "ragen"}
 LEGEND = """\
 The {main} keys of verl 0.9's main configuration and {more} of older releases and of forks.
 *Not used*: no result depends on it; the run notes it if it is set. *Near*: done nearly so with `--fit`,
@@ -33,38 +29,26 @@ beneath that has no line of its own."""
 def tables(say: Callable[[str], str]) -> str:
     """Every key of verl's with what it is here, a table for each section, in the language of `say`."""
     counts = {"main": len(keys.parts()["now"]), "more": len(keys.leaves()) - len(keys.parts()["now"])}
-    lines = [*_not_yet(say), f"## {say('Every key')}", "", say(LEGEND).format(**counts)]
+    lines = [f"## {say('Every key')}", "", say(LEGEND).format(**counts)]
     for section, rows in SECTIONS.items():
         lines += ["", f"### {say(section)}", "", say("| verl | default | Toolwright | |")]
         lines += ["| --- | --- | --- | --- |", *(_line(row, say) for row in rows)]
-    return "\n".join([*lines, *_entry_points(say), *_families(say)]) + "\n"
+    for heading, name in ENTRY_POINTS.items():
+        lines += ["", *_flat_table(name, say(heading), "| verl | here | |", say)]
+    for family, name in FAMILIES.items():
+        lines += ["", *_flat_table(name, family, "| key | verl | |", say)]
+    return "\n".join(lines) + "\n"
 
 
 def trl_tables(say: Callable[[str], str]) -> str:
     """Every option of TRL's scripts with what it is here."""
-    lines: list[str] = []
-    for heading, name in TRL.items():
-        lines += [f"### {say(heading)}", "", say("| TRL | here | |"), "| --- | --- | --- |"]
-        lines += [*_flat_lines(name, say), ""]
-    return "\n".join(lines)
+    parts = [_flat_table(name, say(heading), "| TRL | here | |", say) for heading, name in TRL.items()]
+    return "\n".join("\n".join([*lines, ""]) for lines in parts)
 
 
-def _entry_points(say: Callable[[str], str]) -> Iterator[str]:
-    """Every key of verl's entry points beside PPO that have keys."""
-    for heading, name in ENTRY_POINTS.items():
-        yield from ("", f"### {say(heading)}", "", say("| verl | here | |"), "| --- | --- | --- |")
-        yield from _flat_lines(name, say)
-
-
-def _families(say: Callable[[str], str]) -> Iterator[str]:
-    """Every key of RLinf's and RAGEN's that stands alone: which of verl's it is."""
-    for heading, name in FAMILIES.items():
-        yield from ("", f"### {heading.strip('`')}", "", say("| key | verl | |"), "| --- | --- | --- |")
-        yield from _flat_lines(name, say)
-
-
-def _flat_lines(name: str, say: Callable[[str], str]) -> Iterator[str]:
+def _flat_table(name: str, heading: str, columns: str, say: Callable[[str], str]) -> Iterator[str]:
     """A row for each key that becomes one of ours, and one for each reason of the others."""
+    yield from (f"### {heading}", "", say(columns), "| --- | --- | --- |")
     rows = FlatTable(name).rows()
     for key, ours in rows["translated"].items():
         yield f"| `{key}` | `{ours}` | |"
@@ -72,21 +56,6 @@ def _flat_lines(name: str, say: Callable[[str], str]) -> Iterator[str]:
         for reason, names in rows[kind].items():
             listed = ", ".join(f"`{one}`" for one in names)
             yield f"| {listed} | {say(SUPPORT[kind])} | {say(reason)} |"
-
-
-def _not_yet(say: Callable[[str], str]) -> Iterator[str]:
-    """Targets of the table that the configuration does not have."""
-    sentence = say(NOT_YET)
-    targets = {ours for rows in SECTIONS.values() for row in rows for ours in row.ours}
-    missing = sorted(ours for ours in targets if find(Config, ours) is None)
-    missing += [f"rollout.agent={name}" for name in (AGENT, SEARCHER) if name not in _agents()]
-    if missing:
-        yield sentence.format(keys=", ".join(f"`{ours}`" for ours in missing))
-        yield ""
-
-
-def _agents() -> frozenset[str]:
-    return Registered("agent", "toolwright.agents").names()
 
 
 def _line(row: KeyRow, say: Callable[[str], str]) -> str:
@@ -98,7 +67,7 @@ def _line(row: KeyRow, say: Callable[[str], str]) -> str:
 
 def _count(row: KeyRow) -> str:
     """How many keys a row for many covers."""
-    if not row.block:
+    if not row.key.endswith(".*"):
         return ""
     own = _covered()[row.key]
     return f" ({own})" if own > 1 else ""

@@ -17,7 +17,7 @@ from toolwright.verl import keys
 from toolwright.verl.flat import FlatTable
 from toolwright.verl.flat.ragen import RAGEN
 from toolwright.verl.flat.rlinf import RLINF
-from toolwright.verl.row import TranslatedSetting
+from toolwright.verl.translation import TranslatedSetting, Translation
 
 OURS = "toolwright."
 # Functions that RLinf's files call within ${…}.
@@ -41,32 +41,32 @@ FAMILIES = (
 
 
 @dataclass
-class OtherWords:
-    """What another family's keys became besides verl's: settings of ours, and a line for each of the rest."""
+class VerlLine:
+    """A command line of any family in verl's words: values by its keys, and what else became of the line."""
 
+    values: dict[str, Any]
     family: str = "verl"
     typed: dict[str, str] = field(default_factory=dict)  # by verl's key: the words that became it
     settings: list[TranslatedSetting] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    translation: Translation = field(default_factory=Translation)
 
 
-def in_verls_words(values: Mapping[str, Any], *, fit: bool) -> tuple[dict[str, Any], OtherWords]:
+def in_verls_words(values: Mapping[str, Any], *, fit: bool) -> VerlLine:
     """The values by verl's keys. Those of verl and of forks that keep its keys stay as they are."""
     family = next((one for one in FAMILIES if any(key.startswith(one.marks) for key in values)), None)
     if family is None:
-        return dict(values), OtherWords()
+        return VerlLine(dict(values))
     found = family.table.translate(_resolved(values), command="train", fit=fit)
-    words = OtherWords(family.name, changes=found.changes, notes=found.notes, problems=found.problems)
-    kept = found.verls
-    for key, value, typed in found.settings:
-        words.typed[key] = typed
+    line = VerlLine({}, family.name, translation=found)
+    for setting in found.settings:
+        key, value, sources = setting
+        if sources:
+            line.typed[key] = found.origin(setting)
         if key.startswith(OURS):
-            words.settings.append(TranslatedSetting(key.removeprefix(OURS), value, (key,)))
+            line.settings.append(TranslatedSetting(key.removeprefix(OURS), value, (key,)))
         else:
-            kept[key] = value
-    return kept, words
+            line.values[key] = value
+    return line
 
 
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:

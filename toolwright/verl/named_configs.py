@@ -46,7 +46,7 @@ def config_of_module(module: str) -> str:
 
 
 def near_of_module(module: str) -> str | None:
-    """What is done only nearly so of a module; None where nothing is."""
+    """The difference between a module of verl's and what runs here; None if there is none."""
     found = short_name(module)
     if found in _recorded()["near"]:
         return f"{module}: {_recorded()['near'][found]}"

@@ -1,4 +1,4 @@
-"""What reading the command lines of verl and TRL adds to Toolwright."""
+"""Adds the commands that read the command lines of verl and TRL."""
 
 ADDS = {
     "toolwright.trainer.main_ppo": {"main": "toolwright.verl.command:main"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from toolwright.failures import UserError
-from toolwright.verl.command import flags, run_flat
+from toolwright.verl.command import flags, run
 from toolwright.verl.flat import trl
 
 
@@ -19,8 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     line, show, fit = flags(words[1:])
     command, table = trl.TABLES[script]
     try:
-        values = trl.read_options(line)
-        return run_flat(table.translate(values, command=command, fit=fit), show=show, typed=["trl", *words])
+        return run(table.translate(trl.read_options(line), command=command, fit=fit), show=show)
     except UserError as error:
         print(f"toolwright trl {script}: {error}", file=sys.stderr)
         return 2

@@ -56,7 +56,7 @@ class Fenced(CallFormat):
 
 
 def _tool(language: str, offered: Offered) -> str:
-    """Which tool a block of this language is for; "" if it is only shown."""
+    """The tool that a block of this language calls; "" if it calls none."""
     if language in offered:
         return language
     return next((n for n in ("python", *offered) if n in offered), "") if language in PYTHON else ""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 from typing import Any
 
 from toolwright.rewards import SCORERS
-from toolwright.rewards.answers import golds, stated
+from toolwright.rewards.answers import f1_of, golds, stated
 
 _DIVIDED = re.compile(r"[\s-]+")
 _ARTICLES = frozenset(("a", "an", "the"))
@@ -50,5 +49,4 @@ def _overlap(answer: list[str], truth: list[str]) -> float:
     figures = {token for token in truth if _is_number(token)}
     if figures and not figures & set(answer):
         return 0.0
-    shared = sum((Counter(answer) & Counter(truth)).values())
-    return 2 * shared / (len(answer) + len(truth))
+    return f1_of(answer, truth)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from toolwright.rewards import SCORERS
-from toolwright.rewards.answers import golds, stated, words
+from toolwright.rewards.answers import f1_of, golds, stated, words
 
 # HotpotQA: half of a verdict is no verdict.
 WHOLE = (["yes"], ["no"], ["noanswer"])
@@ -29,5 +28,4 @@ def f1(solution_str: str, ground_truth: Any, *, strict: bool = False) -> dict[st
 def _overlap(answer: list[str], truth: list[str]) -> float:
     if not answer or not truth or answer in WHOLE or truth in WHOLE:
         return float(answer == truth)
-    shared = sum((Counter(answer) & Counter(truth)).values())
-    return 2 * shared / (len(answer) + len(truth))
+    return f1_of(answer, truth)

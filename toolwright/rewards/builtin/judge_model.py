@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from toolwright.failures import TaskFailure, UserError
 from toolwright.rewards import SCORERS
-from toolwright.rewards.builtin.reward_model import device_of, dtype_of, tokenizer_of, use_threads
+from toolwright.rewards.builtin.reward_model import device_of, dtype_of, folder_of, tokenizer_of, use_threads
 from toolwright.rewards.judgement import TEMPLATE, Judgement, Rule
 from toolwright.rewards.retelling import CutRule, cut
 
@@ -43,9 +42,7 @@ class JudgeModel:
         from toolwright.engines import registry
         from toolwright.models import huggingface
 
-        folder = Path(path).expanduser()
-        if not folder.is_dir():
-            raise UserError(f"path={path} of the judge is not a folder; `toolwright model get` fetches one")
+        folder = folder_of("path", path, model="the judge")
         self._judgement = Judgement(
             template=template, rule=rule, pattern=pattern, most=most, where="reward.params.judge_model"
         )

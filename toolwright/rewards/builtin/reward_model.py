@@ -43,8 +43,8 @@ class RewardModel:
         """`label`: which of several numbers counts. `sigmoid`: between 0 and 1, as a probability."""
         from toolwright.models import score_model
 
-        folder = _folder("path", path)
-        words = _folder("tokenizer", tokenizer) if tokenizer else folder
+        folder = folder_of("path", path, model="the reward model")
+        words = folder_of("tokenizer", tokenizer, model="the reward model") if tokenizer else folder
         self._tokenizer = tokenizer_of(words, chat_template)
         place = device_of(device)
         self._model = score_model.load(folder, context=max_tokens, dtype=dtype_of(dtype, place), device=place)
@@ -87,12 +87,10 @@ class RewardModel:
         return label or 0
 
 
-def _folder(key: str, path: str) -> Path:
+def folder_of(key: str, path: str, *, model: str) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise UserError(
-            f"{key}={path} of the reward model is not a folder; `toolwright model get` fetches one"
-        )
+        raise UserError(f"{key}={path} of {model} is not a folder; `toolwright model get` fetches one")
     return folder
 
 

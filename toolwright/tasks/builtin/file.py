@@ -218,7 +218,7 @@ def _asking(words: str, task_of: TaskReader) -> TaskReader:
 
 
 def _answer(row: Row, column: str, where: str) -> Any:
-    """What a column of its own says; a list of one answer is that answer."""
+    """The answer in a column of its own. A list of one answer is that answer."""
     if column not in row:
         raise UserError(f"{where}: there is no `{column}`; the row has {', '.join(row)}")
     found = row[column]

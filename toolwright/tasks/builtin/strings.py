@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -17,68 +16,51 @@ from toolwright.trajectory import Task
 LONGEST = 256
 
 
-@dataclass(frozen=True)
-class Strings:
-    alphabet: str
-    min_length: int
-    max_length: int
-    mark: str  # the character that ends a prompt, and so cannot be in a string
-
-    def __post_init__(self) -> None:
-        if len(set(self.alphabet)) < max(2, len(self.alphabet)):
-            raise UserError(
-                f"task.params.alphabet={self.alphabet!r} must be at least two different characters"
-            )
-        if self.mark in self.alphabet or any(c.isspace() for c in self.alphabet):
-            raise UserError(
-                f"task.params.alphabet={self.alphabet!r} may hold neither spaces nor {self.mark!r}, "
-                "which ends the prompt"
-            )
-        if not self.min_length <= self.max_length <= LONGEST:
-            raise UserError(
-                f"task.params: the lengths must be min_length={self.min_length} <= "
-                f"max_length={self.max_length} <= {LONGEST}"
-            )
-
-    @property
-    def strata(self) -> list[int]:
-        """The number of strings of each length."""
-        return [len(self.alphabet) ** n for n in range(self.min_length, self.max_length + 1)]
-
-    def string(self, stratum: int, index: int) -> str:
-        characters = []
-        for _ in range(self.min_length + stratum):
-            index, place = divmod(index, len(self.alphabet))
-            characters.append(self.alphabet[place])
-        return "".join(characters)
-
-    def task_set(
-        self,
-        name: str,
-        answer: Callable[[str], str],
-        *,
-        sizes: SplitSizes,
-        error_rate: float,
-    ) -> TaskSet:
-        """Build tasks whose prompt is a string and the mark, and whose ground truth is `answer(string)`."""
-
-        def task(stratum: int, index: int) -> Task:
-            string = self.string(stratum, index)
-            return Task(
-                id=f"{name}:{string}",
-                prompt=[{"role": "user", "content": string + self.mark}],
-                ground_truth=answer(string),
-                data_source=name,
-            )
-
-        train, held_out = generate(self.strata, task, sizes)
-        return TaskSet(
-            train=train,
-            held_out=held_out,
-            scorer="exact",
-            alphabet="".join(sorted({*self.alphabet, self.mark})),
-            demonstrate=answering(lambda t: t.ground_truth, alphabet=self.alphabet, error_rate=error_rate),
+def string_tasks(
+    name: str,
+    mark: str,
+    answer: Callable[[str], str],
+    *,
+    sizes: SplitSizes,
+    min_length: int,
+    max_length: int,
+    alphabet: str,
+    error_rate: float,
+) -> TaskSet:
+    """Build tasks whose prompt is a string and the mark, and whose ground truth is `answer(string)`."""
+    if len(set(alphabet)) < max(2, len(alphabet)):
+        raise UserError(f"task.params.alphabet={alphabet!r} must be at least two different characters")
+    if mark in alphabet or any(character.isspace() for character in alphabet):
+        raise UserError(
+            f"task.params.alphabet={alphabet!r} may hold neither spaces nor {mark!r}, which ends the prompt"
         )
+    if not min_length <= max_length <= LONGEST:
+        raise UserError(
+            f"task.params: expected min_length={min_length} <= max_length={max_length} <= {LONGEST}"
+        )
+
+    def task(stratum: int, index: int) -> Task:
+        characters = []
+        for _ in range(min_length + stratum):
+            index, place = divmod(index, len(alphabet))
+            characters.append(alphabet[place])
+        string = "".join(characters)
+        return Task(
+            id=f"{name}:{string}",
+            prompt=[{"role": "user", "content": string + mark}],
+            ground_truth=answer(string),
+            data_source=name,
+        )
+
+    strings_of_each_length = [len(alphabet) ** length for length in range(min_length, max_length + 1)]
+    train, held_out = generate(strings_of_each_length, task, sizes)
+    return TaskSet(
+        train=train,
+        held_out=held_out,
+        scorer="exact",
+        alphabet="".join(sorted({*alphabet, mark})),
+        demonstrate=answering(lambda task: task.ground_truth, alphabet=alphabet, error_rate=error_rate),
+    )
 
 
 @TASKS.register("reverse")
@@ -91,10 +73,14 @@ def reverse(
     error_rate: ErrorRate = 0.0,
 ) -> TaskSet:
     """`abc|` is answered by `cba`. Harder with longer strings."""
-    return Strings(alphabet, min_length, max_length, mark="|").task_set(
+    return string_tasks(
         "reverse",
+        "|",
         lambda string: string[::-1],
         sizes=sizes,
+        min_length=min_length,
+        max_length=max_length,
+        alphabet=alphabet,
         error_rate=error_rate,
     )
 
@@ -109,9 +95,13 @@ def sort(
     error_rate: ErrorRate = 0.0,
 ) -> TaskSet:
     """`cab<` is answered by `abc`, in the order of code points. Harder with longer strings."""
-    return Strings(alphabet, min_length, max_length, mark="<").task_set(
+    return string_tasks(
         "sort",
+        "<",
         lambda string: "".join(sorted(string)),
         sizes=sizes,
+        min_length=min_length,
+        max_length=max_length,
+        alphabet=alphabet,
         error_rate=error_rate,
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.tasks.datasets import DATASETS
-from toolwright.verl.flat import FlatTable, FlatTranslation
+from toolwright.verl.flat import FlatTable
 from toolwright.verl.flat.supervised import SFT, SFT_OF_THE_ENGINE
+from toolwright.verl.translation import Translation
 
 # Data sets of verl's examples under a name of ours.
 PREPARED = {
@@ -32,54 +33,40 @@ SAMPLED: dict[str, Any] = {
     "rollout.temperature": 1.0,
     "rollout.top_p": 0.7,
     "rollout.response_length": 512,
+    "rollout.top_k": 50,
 }
 
 
-def _generation(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    result.words.append("task=file")
-    for key, value in SAMPLED.items():
-        if key not in values:
-            result.set(GENERATION.rows()["translated"][key], value, f"{key}={value} (verl's default)")
-    if "rollout.top_k" not in values:
-        result.set("eval.sampling.top_k", 50, "rollout.top_k=50 (verl's default)")
-    yield from _generated(values, result)
+# What `main_generation_server` does; it reads the keys of PPO.
+SERVED_WITH: dict[str, Any] = {
+    "actor_rollout_ref.rollout.temperature": 1.0,
+    "actor_rollout_ref.rollout.response_length": 512,
+}
 
 
-def _served(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    """`main_generation_server` reads the keys of PPO: an answer of 512 tokens at temperature 1."""
-    result.words.append("task=file")
-    for ours, key, value in (
-        ("eval.temperature", "actor_rollout_ref.rollout.temperature", 1.0),
-        ("rollout.max_tokens", "actor_rollout_ref.rollout.response_length", 512),
-    ):
-        if key not in values and not (ours == "rollout.max_tokens" and "data.max_response_length" in values):
-            result.set(ours, value, f"{key}={value} (verl's default)")
-    yield from _generated(values, result)
-
-
-def _generated(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _generated(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+    result.arguments.append("task=file")
     for key in ("data.path", "data.train_files"):
         if isinstance(values.get(key), list):
             yield key
-            result.set("task.held_out", list(values[key]), f"{key}={values[key]}")
+            result.set("task.held_out", list(values[key]), key)
     for block in ("rollout", "actor_rollout_ref.rollout"):
-        if f"{block}.top_k" in values:
+        if (most := result.whole.get(f"{block}.top_k")) is not None:
             yield f"{block}.top_k"
-            most = max(int(values[f"{block}.top_k"]), 0)
-            result.set("eval.sampling.top_k", most, f"{block}.top_k={values[f'{block}.top_k']}")
+            result.set("eval.sampling.top_k", max(int(most), 0), f"{block}.top_k")
         if values.get(f"{block}.do_sample") is False:
             yield from (f"{block}.do_sample", f"{block}.temperature")
-            result.set("eval.temperature", 0.0, f"{block}.do_sample=false")
+            result.set("eval.temperature", 0.0, f"{block}.do_sample")
     output = "data.output_path"
     if output in values:
         yield output
         name = Path(str(values[output])).stem
-        result.set("run.name", name, f"{output}={values[output]}")
-        result.near(f"{output}={values[output]}: attempts are kept in the folder of run {name}, as Parquet")
+        result.set("run.name", name, output)
+        result.near(f"attempts are kept in the folder of run {name}, as Parquet", output)
 
 
-GENERATION = FlatTable("verl_generation", _generation)
-SERVED = FlatTable("verl_generation", _served)
+GENERATION = FlatTable("verl_generation", _generated, defaults=SAMPLED)
+SERVED = FlatTable("verl_generation", _generated, defaults=SERVED_WITH)
 # The module's short name, the command of ours, and the table of its keys.
 TABLES: dict[str, tuple[str, FlatTable]] = {
     "trainer.sft_trainer": ("sft", SFT_OF_THE_ENGINE),
@@ -100,7 +87,7 @@ def table_of(module: str) -> tuple[str, FlatTable] | None:
     return TABLES.get(_short(module))
 
 
-def arguments_for(module: str, words: list[str], *, fit: bool) -> FlatTranslation:
+def arguments_for(module: str, words: list[str], *, fit: bool) -> Translation:
     """Translate a script that takes options instead of keys."""
     kind = _kind(module)
     if kind == "merge":
@@ -127,7 +114,7 @@ def _kind(module: str) -> str | None:
     return "prepare" if "data_preprocess." in short or short.rpartition(".")[2] in PREPARED else None
 
 
-def _merge(words: list[str], *, fit: bool) -> FlatTranslation:
+def _merge(words: list[str], *, fit: bool) -> Translation:
     """A checkpoint of ours becomes a Hugging Face folder by `toolwright model convert`."""
     parser = _Options(prog="verl.model_merger")
     parser.add_argument("operation", nargs="?", default="merge")
@@ -143,28 +130,26 @@ def _merge(words: list[str], *, fit: bool) -> FlatTranslation:
     for name in ("--tie-word-embedding", "--is-value-model", "--private", "--use_cpu_initialization"):
         parser.add_argument(name, action="store_true")
     args = parser.parse_args(words)
-    result = FlatTranslation(fit, "model")
+    result = Translation(fit=fit, command="model")
     if args.operation != "merge":
-        result.problems.append(f"{args.operation}: a folder is written, and not compared with another")
+        result.refuse(f"{args.operation}: a folder is written, and not compared with another")
     if args.local_dir is None:
         raise UserError(
             "--local_dir is missing: the checkpoint to convert, such as runs/NAME/checkpoints/step_N"
         )
-    result.words += ["convert", args.local_dir]
-    result.words += ["--out", args.target_dir or f"{args.local_dir.rstrip('/')}-hf"]
+    result.arguments += ["convert", args.local_dir]
+    result.arguments += ["--out", args.target_dir or f"{args.local_dir.rstrip('/')}-hf"]
     for name in ("backend", "hf_model_path", "tie_word_embedding", "use_cpu_initialization", "private"):
         if getattr(args, name):
-            result.notes.append(f"--{name}: not used: a checkpoint of ours says what it holds")
+            result.note(f"--{name}: not used: a checkpoint of ours says what it holds")
     result.near("a checkpoint of verl's is read by verl alone: --local_dir is one of ours")
     for name in ("hf_upload_path", "test_hf_dir", "is_value_model"):
         if getattr(args, name):
-            result.problems.append(
-                f"--{name}: has no equivalent: the folder is written here and nowhere else"
-            )
+            result.refuse(f"--{name}: has no equivalent: the folder is written here and nowhere else")
     return result
 
 
-def _prepare(module: str, words: list[str], *, fit: bool) -> FlatTranslation:
+def _prepare(module: str, words: list[str], *, fit: bool) -> Translation:
     """`examples/data_preprocess/gsm8k.py --local_dir …` as `toolwright data prepare gsm8k --out …`."""
     name = _short(module).rpartition(".")[2]
     known = PREPARED.get(name) or (name if name in DATASETS.names() else None)
@@ -177,16 +162,16 @@ def _prepare(module: str, words: list[str], *, fit: bool) -> FlatTranslation:
     for option in ("--local_dir", "--local_save_dir", "--local_dataset_path", "--hdfs_dir"):
         parser.add_argument(option)
     args, rest = parser.parse_known_args(words)
-    result = FlatTranslation(fit, "data")
+    result = Translation(fit=fit, command="data")
     out = args.local_save_dir or args.local_dir or f"~/data/{name}"
-    result.words += ["prepare", known, "--out", str(Path(out).expanduser())]
+    result.arguments += ["prepare", known, "--out", str(Path(out).expanduser())]
     if args.local_dataset_path:
-        result.words += ["--from", args.local_dataset_path]
+        result.arguments += ["--from", args.local_dataset_path]
     if known != name:
         result.near(f"{module}: the rows of `{known}`; the words around a question are ours")
     result.notes += [f"files are called {known}_train.parquet and {known}_test.parquet"]
     if args.hdfs_dir:
-        result.problems.append(f"--hdfs_dir={args.hdfs_dir}: has no equivalent: files are written here")
+        result.refuse(f"--hdfs_dir={args.hdfs_dir}: has no equivalent: files are written here")
     result.problems += [f"{word}: not an option that is known here" for word in rest if re.match("--", word)]
     return result
 

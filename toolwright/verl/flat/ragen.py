@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolwright.verl.flat import FlatTable, FlatTranslation, as_typed
+from toolwright.verl.flat import FlatTable
+from toolwright.verl.translation import Translation
 
 ROLLOUT = "actor_rollout_ref.rollout."
 TRAIN, HELD_OUT = "es_manager.train.env_configs.", "es_manager.val.env_configs."
@@ -32,42 +33,40 @@ LENGTHS = ("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}prom
 BATCH = ("data.train_batch_size", "data.val_batch_size")
 
 
-def _special(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """Keys that are read together. Each part yields those that it has accounted for."""
     for part in (_world, _turns, _groups, _lengths, _rewards):
         yield from part(values, result)
 
 
-def _world(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _world(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     tags, others = f"{TRAIN}tags", f"{HELD_OUT}tags"
     named = [str(tag) for tag in values.get(tags) or ["SimpleSokoban"]]
-    typed = as_typed(values, tags) or f"{tags}=[SimpleSokoban]"
+    typed = result.as_typed(tags) or f"{tags}=[SimpleSokoban]"
     kinds = {tag: values.get(f"custom_envs.{tag}.env_type", TAGS.get(tag)) for tag in named}
     if len(named) != 1 or kinds[named[0]] not in WORLDS:
         reason = REFUSED.get(str(kinds[named[0]]), f"there is no such environment; {OWN}")
-        result.problems.append(
-            f"{typed}: {reason if len(named) == 1 else 'one environment is played in a run'}"
-        )
+        result.refuse(f"{typed}: {reason if len(named) == 1 else 'one environment is played in a run'}")
     else:
         result.set("env.env_name", WORLDS[kinds[named[0]]], typed)
         if kinds[named[0]] == "sokoban":
             _sokoban(values, result, named[0])
     if others in values and [str(tag) for tag in values[others]] != named:
-        result.near(f"{as_typed(values, others)}: held-out tasks are of the environment that is trained on")
+        result.near("held-out tasks are of the environment that is trained on", others)
     groups = [f"{place}n_groups" for place in (TRAIN, HELD_OUT) if f"{place}n_groups" in values]
     unread = [key for key in values if key.startswith("custom_envs.")]
     if unread and not all(map(result.says, unread)):
-        result.notes.append(
+        result.note(
             f"{', '.join(key for key in unread if not result.says(key))}: not used: of an environment "
             "that is not played, or words that the task here has of its own"
         )
     yield from (tags, others, *groups, *unread)
 
 
-def _sokoban(values: Mapping[str, Any], result: FlatTranslation, tag: str) -> None:
+def _sokoban(values: Mapping[str, Any], result: Translation, tag: str) -> None:
     block = f"custom_envs.{tag}.env_config."
     found = {name: values.get(f"{block}{name}", default) for name, default in SOKOBAN.items()}
-    typed = {name: as_typed(values, f"{block}{name}") or f"{block}{name}={found[name]}" for name in SOKOBAN}
+    typed = {name: result.as_typed(f"{block}{name}") or f"{block}{name}={found[name]}" for name in SOKOBAN}
     room = [int(found["dim_x"]), int(found["dim_y"])]
     result.set("env.sokoban.dim_room", room, f"{typed['dim_x']}, {typed['dim_y']}")
     for name, ours in SETTINGS.items():
@@ -75,75 +74,67 @@ def _sokoban(values: Mapping[str, Any], result: FlatTranslation, tag: str) -> No
         result.set(f"env.sokoban.{ours}", value, typed[name])
 
 
-def _turns(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _turns(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """RAGEN plays several actions of a turn; here each is a turn of its own."""
     turns, each, mark = (f"agent_proxy.{name}" for name in ("max_turn", "max_actions_per_turn", "action_sep"))
     tag = str((values.get(f"{TRAIN}tags") or ["SimpleSokoban"])[0])
     most = f"custom_envs.{tag}.max_actions_per_traj"
     played = int(values.get(turns, 5)) * int(values.get(each, 5))
     count = min(played, int(values.get(most) or played))
-    result.set("env.max_steps", count, as_typed(values, turns, each, most) or f"{turns}=5")
+    result.set("env.max_steps", count, result.as_typed(turns, each, most) or f"{turns}=5")
     if int(values.get(each, 5)) > 1:
-        result.near(f"{as_typed(values, each, mark)}: a turn makes one move, and there are {count} of them")
+        result.near(f"a turn makes one move, and there are {count} of them", each, mark)
     yield from (turns, each, mark, most)
 
 
-def _groups(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _groups(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """StarPO-S learns from the groups whose rewards differ most. Here those that differ at all are drawn."""
     share, groups = values.get(KEPT), values.get("es_manager.train.env_groups")
     if share is not None and float(share) < 1 and groups:
         if values.get(KEPT_BY, "std") != "std":
-            result.problems.append(f"{as_typed(values, KEPT_BY)}: groups that differ are learned from")
+            result.refuse("groups that differ are learned from", KEPT_BY)
         kept = max(1, int(float(share) * int(groups)))
-        typed = as_typed(values, KEPT, KEPT_BY, "es_manager.train.env_groups")
-        result.near(f"{typed}: {kept} groups whose rewards differ, where RAGEN takes those that differ most")
-        result.set("data.train_batch_size", kept, typed)
-        result.set("algorithm.filter_groups.enable", True, typed)
-        result.set("algorithm.filter_groups.metric", "seq_final_reward", typed)
-        result.set("algorithm.filter_groups.max_num_gen_batches", -(-int(groups) // kept), typed)
+        sources, block = (KEPT, KEPT_BY, "es_manager.train.env_groups"), "algorithm.filter_groups."
+        result.near(f"{kept} groups whose rewards differ, where RAGEN takes those that differ most", *sources)
+        result.set("data.train_batch_size", kept, *sources)
+        result.set(f"{block}enable", True, *sources)
+        result.set(f"{block}metric", "seq_final_reward", *sources)
+        result.set(f"{block}max_num_gen_batches", -(-int(groups) // kept), *sources)
         yield "es_manager.train.env_groups"
     for key in (KEPT, KEPT_BY):
         if key in values and not result.says(key):
-            result.notes.append(f"{as_typed(values, key)}: every group is learned from, as it is here")
+            result.note("every group is learned from, as it is here", key)
         yield key
 
 
-def _lengths(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _lengths(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """An attempt is one sequence of `max_model_len`, and an answer in it has `response_length`."""
     whole, answer = f"{ROLLOUT}max_model_len", f"{ROLLOUT}response_length"
     room = int(values.get(whole, 3600)) - int(values.get(answer, 400))
-    typed = as_typed(values, whole, answer) or f"{whole}=3600"
+    typed = result.as_typed(whole, answer) or f"{whole}=3600"
     result.set("data.max_prompt_length", room, typed)
     result.set(whole, values.get(whole, 3600), typed)
-    result.set(answer, values.get(answer, 400), as_typed(values, answer) or f"{answer}=400")
+    result.set(answer, values.get(answer, 400), result.as_typed(answer) or f"{answer}=400")
     for key in (*LENGTHS, *BATCH):
         if key in values:
-            result.notes.append(f"{as_typed(values, key)}: RAGEN's own keys say it")
+            result.note("RAGEN's own keys say it", key)
     yield from (whole, answer, *LENGTHS, *BATCH)
 
 
-def _rewards(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _rewards(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     penalty, grouping, method = "es_manager.format_penalty", f"{NORMALISED}grouping", f"{NORMALISED}method"
-    cost, typed = abs(float(values.get(penalty, 0))), as_typed(values, penalty)
-    if cost:
-        result.set("actor_rollout_ref.actor.use_invalid_action_penalty", True, typed)
-        result.set("actor_rollout_ref.actor.invalid_action_penalty_coef", cost, typed)
+    if cost := abs(float(values.get(penalty, 0))):
+        result.set("actor_rollout_ref.actor.use_invalid_action_penalty", True, penalty)
+        result.set("actor_rollout_ref.actor.invalid_action_penalty_coef", cost, penalty)
     by_group = values.get("algorithm.adv_estimator") == "grpo" and values.get(grouping, "state") == "state"
     chosen = values.get(method, "identity")
     if chosen == "identity" or (by_group and chosen in ("mean_std", "mean")):
         for key in (grouping, method):
             if key in values:
-                result.notes.append(
-                    f"{as_typed(values, key)}: as it is here: GRPO takes the group's mean off"
-                )
+                result.note("as it is here: GRPO takes the group's mean off", key)
     else:
-        result.near(f"{as_typed(values, grouping, method)}: rewards are compared by the estimator alone")
-    masked = "enable_response_mask"
-    if values.get(masked) is False:
-        result.near(f"{as_typed(values, masked)}: what an environment says is context and never learned from")
-    elif masked in values:
-        result.notes.append(f"{as_typed(values, masked)}: as it is here")
-    yield from (penalty, grouping, method, masked)
+        result.near("rewards are compared by the estimator alone", grouping, method)
+    yield from (penalty, grouping, method)
 
 
 RAGEN = FlatTable("ragen", _special, on_verl=True)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolwright.verl.flat import FlatTable, FlatTranslation, as_typed
+from toolwright.verl.flat import FlatTable
+from toolwright.verl.translation import Translation
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 TASK = "runner.task_type"
@@ -21,7 +22,6 @@ TASKS = {
     "exists is trained",
 }
 ADVANTAGES = {"grpo": "grpo", "grpo_dynamic": "grpo", "gae": "gae", "reinpp": "reinforce_plus_plus"}
-LOSSES = ("actor", "actor_critic")
 AVERAGED = ["group_level", "agent_level", "turn_level"]  # an attempt's tokens, then attempts
 PARSERS = {"searchr1-qwen": "search", "rstar2-qwen": "hermes", "qwen2.5": "hermes"}
 # Scorers, and how each differs from RLinf's.
@@ -30,49 +30,58 @@ REWARDS = {
     "math": ("math", "a wrong answer earns 0, where RLinf takes 1 off; a group's advantages are the same"),
     "rstar2": ("math", "answers are compared by math-verify alone"),
 }
+DEFAULTS: dict[str, Any] = {
+    "runner.resume_dir": None,
+    "algorithm.adv_type": "grpo",
+    "algorithm.loss_agg_func": "token-mean",
+    "algorithm.importance_sampling_clip": 2.0,
+    "data.filter_prompt_by_length": False,
+    "data.answer_key": "solutions",
+    "agentloop.max_turns": 5,
+    "agentloop.max_user_turns": 5,
+    "agentloop.max_assistant_turns": 5,
+    "agentloop.max_parallel_calls": 3,
+    "agentloop.max_tool_response_length": 500,
+    "agentloop.tool_response_truncate_side": "middle",
+}
 UNLIMITED = 100_000  # a top_k above every vocabulary, as RLinf's files write it
-LEAST = {"algorithm.sampling_params.min_new_tokens": 1, "algorithm.sampling_params.repetition_penalty": 1}
-CLAMPS = ("algorithm.clip_log_ratio_min", "algorithm.clip_log_ratio_max")
 
 
-def _special(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """Keys that are read together. Each part yields those that it has accounted for."""
     kind = values.get(TASK, "reasoning")
     if kind != "reasoning":
         reason = TASKS.get(str(kind), f"it is one of reasoning, {', '.join(TASKS)}")
-        result.problems.append(f"{as_typed(values, TASK)}: {reason}")
-        result.notes += [
-            f"{as_typed(values, key)}: of a run that is refused" for key in values if key != TASK
-        ]
+        result.refuse(reason, TASK)
+        for key in (key for key in values if key != TASK):
+            result.note("of a run that is refused", key)
         result.set("actor_rollout_ref.model.path", values.get("rollout.model.model_path", ""), TASK)
         yield from values
         return
     if TASK in values:
-        result.notes.append(f"{as_typed(values, TASK)}: nothing to set: every run here is one")
+        result.note("nothing to set: every run here is one", TASK)
         yield TASK
     for part in PARTS:
         yield from part(values, result)
 
 
-def _run(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _run(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     steps, resume = values.get("runner.max_steps"), values.get("runner.resume_dir")
     if isinstance(steps, int) and steps > 0:
-        result.set("trainer.total_training_steps", steps, as_typed(values, "runner.max_steps"))
+        result.set("trainer.total_training_steps", steps, "runner.max_steps")
     elif "runner.max_steps" in values:
-        result.notes.append(f"{as_typed(values, 'runner.max_steps')}: runner.max_epochs says it")
+        result.note("runner.max_epochs says it", "runner.max_steps")
     folder, name = values.get("runner.output_dir"), values.get("runner.experiment_name")
     if folder and name:
-        result.set("trainer.default_local_dir", f"{folder}/{name}", as_typed(values, "runner.output_dir"))
+        result.set("trainer.default_local_dir", f"{folder}/{name}", "runner.output_dir")
     mode = "auto" if resume == "auto" else "resume_path" if resume else "disable"
-    typed = as_typed(values, "runner.resume_dir") or "runner.resume_dir (RLinf's default)"
-    result.set("trainer.resume_mode", mode, typed)
+    result.set("trainer.resume_mode", mode, "runner.resume_dir")
     if mode == "resume_path":
-        result.set("trainer.resume_from_path", resume, typed)
-    judged = as_typed(values, "runner.val_check_interval") or "runner.val_check_interval"
-    result.set("trainer.val_before_train", False, judged)
+        result.set("trainer.resume_from_path", resume, "runner.resume_dir")
+    result.set("trainer.val_before_train", False, "runner.val_check_interval")
     placed = [key for key in values if key.startswith("cluster.component_placement")]
     if placed:
-        result.set("trainer.n_gpus_per_node", _devices(values, placed), as_typed(values, *placed))
+        result.set("trainer.n_gpus_per_node", _devices(values, placed), *placed)
     yield from ("runner.max_steps", "runner.output_dir", "runner.resume_dir", *placed)
 
 
@@ -84,32 +93,26 @@ def _devices(values: Mapping[str, Any], placed: list[str]) -> int | str:
     return -(-(max(found) + 1) // int(values.get("cluster.num_nodes", 1)))
 
 
-def _algorithm(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _algorithm(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     kind, baseline = "algorithm.adv_type", "algorithm.use_reinpp_baseline"
-    name = ADVANTAGES.get(str(values.get(kind, "grpo")))
+    name = ADVANTAGES.get(str(result.whole[kind]))
     if name is None:
-        known = ", ".join(ADVANTAGES)
-        result.problems.append(f"{as_typed(values, kind)}: advantages of language models are {known}")
+        result.refuse(f"advantages of language models are {', '.join(ADVANTAGES)}", kind)
     elif name == "reinforce_plus_plus" and values.get(baseline):
-        result.set("algorithm.adv_estimator", f"{name}_baseline", as_typed(values, kind, baseline))
+        result.set("algorithm.adv_estimator", f"{name}_baseline", kind, baseline)
     else:
-        result.set("algorithm.adv_estimator", name, as_typed(values, kind) or "algorithm.adv_type=grpo")
-    mode = "algorithm.advantage_mode"
-    if values.get(mode, "trajectory") != "trajectory":
-        result.near(
-            f"{as_typed(values, mode)}: a group's attempts are compared, each once, and not its turns"
-        )
+        result.set("algorithm.adv_estimator", name, kind)
     whitened = "algorithm.normalize_advantages"
     if name == "gae" and values.get(whitened) is False:
-        result.near(f"{as_typed(values, whitened)}: GAE's advantages are normalised over the step")
+        result.near("GAE's advantages are normalised over the step", whitened)
     elif name == "grpo" and values.get(whitened):
-        result.near(f"{as_typed(values, whitened)}: a group's advantages are not normalised again")
+        result.near("a group's advantages are not normalised again", whitened)
     elif whitened in values:
-        result.notes.append(f"{as_typed(values, whitened)}: as it is here")
-    yield from (kind, baseline, mode, whitened)
+        result.note("as it is here", whitened)
+    yield from (kind, baseline, whitened)
 
 
-def _reference(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _reference(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """KL to the reference: in the loss, or in the reward of REINFORCE++."""
     penalty = "algorithm.kl_penalty_type"
     for beta, place, where, kind in (
@@ -122,237 +125,178 @@ def _reference(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[s
         ),
     ):
         if values.get(beta):
-            result.set(where, True, as_typed(values, beta))
-            result.set(place, values[beta], as_typed(values, beta))
+            result.set(where, True, beta)
+            result.set(place, values[beta], beta)
             if penalty in values:
-                result.set(kind, values[penalty], as_typed(values, penalty))
+                result.set(kind, values[penalty], penalty)
         elif beta in values:
-            result.notes.append(f"{as_typed(values, beta)}: no reference is asked for there, as it is here")
+            result.note("no reference is asked for there, as it is here", beta)
         yield beta
     yield penalty
 
 
-def _mean(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    """What losses are averaged over. RLinf averages each micro-batch, unless all tokens count alike."""
+def _mean(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+    """The mean over losses. RLinf averages each micro-batch, unless all tokens count alike."""
     scales, mean = "algorithm.loss_scales", "algorithm.loss_agg_func"
     alike = "algorithm.use_valid_token_scale"
     size, packed = "algorithm.training_batch_size_per_gpu", "runner.enable_dynamic_batch_size"
-    chosen, typed = values.get(mean, "token-mean"), as_typed(values, mean, alike) or f"{mean}=token-mean"
+    chosen, sources = result.whole[mean], (mean, alike)
     if values.get(scales):
         if list(values[scales]) != AVERAGED:
-            result.problems.append(f"{as_typed(values, scales)}: all of {', '.join(AVERAGED)}, or none")
-        chosen, typed = "seq-mean-token-mean", as_typed(values, scales, mean)
+            result.refuse(f"all of {', '.join(AVERAGED)}, or none", scales)
+        chosen, sources = "seq-mean-token-mean", (scales, mean)
         result.near(
-            f"{typed}: the mean of an attempt's tokens, then of attempts, which RLinf comes to where a "
-            "micro-batch has one turn"
+            "the mean of an attempt's tokens, then of attempts, which RLinf comes to where a micro-batch has "
+            "one turn",
+            *sources,
         )
     elif chosen == "token-mean" and not values.get(alike):
         if values.get(size, 1) == 1 and not values.get(packed):
-            chosen, typed = "seq-mean-token-mean", as_typed(values, mean, size) or typed
+            chosen, sources = "seq-mean-token-mean", (mean, size)
         else:
-            result.near(f"{typed}: the mean over a minibatch's tokens, where RLinf takes each micro-batch's")
-    result.set(f"{ACTOR}loss_agg_mode", chosen, typed)
+            result.near("the mean over a minibatch's tokens, where RLinf takes each micro-batch's", *sources)
+    result.set(f"{ACTOR}loss_agg_mode", chosen, *sources)
     yield from (scales, mean, alike)
 
 
-def _losses(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    loss = "algorithm.loss_type"
-    if values.get(loss, "actor") not in LOSSES:
-        result.problems.append(f"{as_typed(values, loss)}: losses are {' and '.join(LOSSES)}")
+def _losses(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     for side in ("algorithm.clip_ratio_low", "algorithm.clip_ratio_high"):
         key = side if values.get(side) is not None else "algorithm.ratio_clip_eps"
         if values.get(key) is not None:
-            result.set(f"{ACTOR}{side.partition('.')[2]}", values[key], as_typed(values, key))
+            result.set(f"{ACTOR}{side.partition('.')[2]}", values[key], key)
         elif side in values:
-            result.notes.append(f"{as_typed(values, side)}: algorithm.ratio_clip_eps says it")
+            result.note("algorithm.ratio_clip_eps says it", side)
     if values.get("algorithm.clip_ratio_c") is None:
         result.set(f"{ACTOR}clip_ratio_c", None, "algorithm.clip_ratio_c=null")
-    for key in CLAMPS:
-        if key in values and abs(values[key] or 20) == 20:
-            result.notes.append(f"{as_typed(values, key)}: as it is here")
-        elif key in values:
-            result.near(f"{as_typed(values, key)}: log-ratios are held within ±20")
     parts, batch = values.get("algorithm.n_minibatches", 1), values.get("data.rollout_batch_size")
     if batch is not None:
-        typed = as_typed(values, "algorithm.n_minibatches", "data.rollout_batch_size")
-        result.set(f"{ACTOR}ppo_mini_batch_size", max(1, batch // parts), typed)
+        sources = ("algorithm.n_minibatches", "data.rollout_batch_size")
+        result.set(f"{ACTOR}ppo_mini_batch_size", max(1, batch // parts), *sources)
     fixed, cap = "algorithm.importance_sampling_fix", "algorithm.importance_sampling_clip"
     if values.get(fixed):
         weighed = "algorithm.rollout_correction.rollout_is"
-        result.set(weighed, "token", as_typed(values, fixed))
-        result.set(f"{weighed}_threshold", values.get(cap, 2.0), as_typed(values, cap) or f"{cap}=2.0")
-    more = "algorithm.max_num_gen_batches"
-    if values.get(more, 1) not in (1, None):
-        result.problems.append(f"{as_typed(values, more)}: a step has data.rollout_batch_size prompts")
-    elif more in values:
-        result.notes.append(f"{as_typed(values, more)}: as it is here")
-    yield from (fixed, cap, more)
+        result.set(weighed, "token", fixed)
+        result.set(f"{weighed}_threshold", result.whole[cap], cap)
+    yield from (fixed, cap)
     used = [key for key in ("algorithm.clip_ratio_low", "algorithm.clip_ratio_high") if key in values]
     none = ["algorithm.clip_ratio_c"] if values.get("algorithm.clip_ratio_c") is None else []
-    yield from (loss, *used, *none, *CLAMPS, "algorithm.n_minibatches")
+    yield from (*used, *none, "algorithm.n_minibatches")
 
 
-def _sampling(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _sampling(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     block = "algorithm.sampling_params."
     top_k, whole, stop = f"{block}top_k", "runner.seq_length", f"{block}stop"
     if top_k in values:
         limit = -1 if int(values[top_k]) >= UNLIMITED else values[top_k]
-        result.set(f"{ROLLOUT}top_k", limit, as_typed(values, top_k))
+        result.set(f"{ROLLOUT}top_k", limit, top_k)
     prompt = values.get("data.max_prompt_length")
     if isinstance(values.get(whole), int) and isinstance(prompt, int):
-        typed = as_typed(values, whole, "data.max_prompt_length")
-        result.set("data.max_response_length", values[whole] - prompt, typed)
-    for key, least in LEAST.items():
-        if values.get(key) not in (None, 0, least):
-            result.problems.append(
-                f"{as_typed(values, key)}: has no equivalent: tokens are drawn as they come"
-            )
-        elif key in values:
-            result.notes.append(f"{as_typed(values, key)}: as it is here")
+        result.set("data.max_response_length", values[whole] - prompt, whole, "data.max_prompt_length")
     if any("</answer>" in str(one) for one in values.get(stop) or ()):
         result.set("toolwright.rollout.stop", ["</answer>"], f"{stop}, with the tags of calls")
     elif stop in values:
-        result.set("toolwright.rollout.stop", values[stop] or [], as_typed(values, stop))
-    yield from (top_k, whole, stop, f"{block}max_new_tokens", *LEAST)
+        result.set("toolwright.rollout.stop", values[stop] or [], stop)
+    yield from (top_k, whole, stop, f"{block}max_new_tokens")
 
 
-def _data(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    skip, asked, truth = "data.filter_prompt_by_length", "data.prompt_key", "data.answer_key"
-    typed = as_typed(values, skip) or f"{skip}=false"
-    result.set("data.filter_overlong_prompts", bool(values.get(skip)), typed)
-    result.set("data.truncation", "right", typed)
-    if values.get(asked, "prompt") != "prompt":
-        result.problems.append(
-            f"{as_typed(values, asked)}: the column is `prompt`; `toolwright data prepare` renames it "
-            "(--map prompt=COLUMN)"
-        )
-    elif asked in values:
-        result.notes.append(f"{as_typed(values, asked)}: as it is here")
-    column = values.get(truth, "solutions")
-    result.set("toolwright.task.params.answer", column, f"{truth}={column}")
-    written = "data.apply_chat_template"
-    if values.get(written) is False:
-        result.near(
-            f"{as_typed(values, written)}: a prompt is what the user says in the model's chat template; take "
-            "the template's own words out of a file that has them"
-        )
-    elif written in values:
-        result.notes.append(f"{as_typed(values, written)}: as it is here")
-    yield from (skip, asked, truth, written)
+def _data(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+    skip, truth = "data.filter_prompt_by_length", "data.answer_key"
+    result.set("data.filter_overlong_prompts", bool(values.get(skip)), skip)
+    result.set("data.truncation", "right", skip)
+    result.set("toolwright.task.params.answer", result.whole[truth], truth)
+    yield from (skip, truth)
 
 
-def _agent(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _agent(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """The loop: search with what a response has room for, or calls of tools as JSON."""
     parser, cut, most = "toolcall_parser", "tool_response_truncate_side", "max_tool_response_length"
     names = {name: f"agentloop.{name}" for name in (parser, cut, most, "max_turns")}
     if names[parser] not in values:
         return
     called = PARSERS.get(str(values[names[parser]]))
-    typed = as_typed(values, names[parser])
     if called is None:
-        result.problems.append(f"{typed}: calls are read as {', '.join(PARSERS)}")
+        result.refuse(f"calls are read as {', '.join(PARSERS)}", names[parser])
     elif called == "search":
-        result.set(f"{ROLLOUT}enable_search", True, typed)
-        turns = values.get(names["max_turns"], 5)
-        result.set(f"{ROLLOUT}max_turns", turns, f"{names['max_turns']}={turns}")
+        result.set(f"{ROLLOUT}enable_search", True, names[parser])
+        result.set(f"{ROLLOUT}max_turns", result.whole[names["max_turns"]], names["max_turns"])
         whole, prompt = values.get("runner.seq_length"), values.get("data.max_prompt_length")
         if isinstance(whole, int) and isinstance(prompt, int):
-            result.set(f"{ROLLOUT}max_obs_length", whole - prompt, as_typed(values, "runner.seq_length"))
+            result.set(f"{ROLLOUT}max_obs_length", whole - prompt, "runner.seq_length")
         for name in (most, cut):
             if names[name] in values:
-                result.notes.append(
-                    f"{as_typed(values, names[name])}: RLinf's search does not read it either"
-                )
+                result.note("RLinf's search does not read it either", names[name])
     else:
-        yield from _turns(values, result, called, typed)
-        if values.get(names[cut], "middle") != "middle":
-            result.near(f"{as_typed(values, names[cut])}: head and tail of a longer answer stay")
+        yield from _turns(result, called, names[parser])
+        if result.whole[names[cut]] != "middle":
+            result.near("head and tail of a longer answer stay", names[cut])
         elif names[cut] in values:
-            result.notes.append(f"{as_typed(values, names[cut])}: as it is here")
+            result.note("as it is here", names[cut])
     yield from names.values()
 
 
-def _turns(values: Mapping[str, Any], result: FlatTranslation, called: str, typed: str) -> Iterator[str]:
+def _turns(result: Translation, called: str, parser: str) -> Iterator[str]:
     """Turns and calls of an agent with tools, with RLinf's limits where none is set."""
     multi = f"{ROLLOUT}multi_turn."
-    result.set(f"{multi}enable", True, typed)
-    result.set(f"{multi}format", called, typed)
-    limits = {"max_user_turns": 5, "max_assistant_turns": 5, "max_parallel_calls": 3}
-    for name, default in (limits | {"max_tool_response_length": 500}).items():
-        key = f"agentloop.{name}"
-        result.set(f"{multi}{name}", values.get(key, default), as_typed(values, key) or f"{key}={default}")
-        yield key
+    result.set(f"{multi}enable", True, parser)
+    result.set(f"{multi}format", called, parser)
+    limits = ("max_user_turns", "max_assistant_turns", "max_parallel_calls", "max_tool_response_length")
+    for name in limits:
+        result.set(f"{multi}{name}", result.whole[f"agentloop.{name}"], f"agentloop.{name}")
+        yield f"agentloop.{name}"
 
 
-def _tools(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _tools(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     address, judge = "tools.search.server_addr", "tools.codejudge."
     if address in values:
-        typed = as_typed(values, address)
-        result.set(f"{ROLLOUT}search_url", f"http://{values[address]}/retrieve", typed)
-        result.near(f"{typed}: documents are numbered with their titles, where RLinf gives their addresses")
+        result.set(f"{ROLLOUT}search_url", f"http://{values[address]}/retrieve", address)
+        result.near("documents are numbered with their titles, where RLinf gives their addresses", address)
     host, port, most = (f"{judge}{name}" for name in ("host_addr", "host_port", "concurrency_limit"))
     if host in values:
-        typed = as_typed(values, host, port)
         place = f"http://{values[host]}:{values.get(port, 8000)}"
-        result.set("toolwright.tools.code_judge.url", place, typed)
-        result.set("toolwright.tools.code_judge.name", "python_code_with_standard_io", typed)
+        result.set("toolwright.tools.code_judge.url", place, host, port)
+        result.set("toolwright.tools.code_judge.name", "python_code_with_standard_io", host, port)
     if most in values:
-        result.set("toolwright.tools.code_judge.concurrency", values[most], as_typed(values, most))
+        result.set("toolwright.tools.code_judge.concurrency", values[most], most)
     yield from (address, host, port, most)
 
 
-def _reward(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    kind, scale = "reward.reward_type", "reward.reward_scale"
+def _reward(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+    kind = "reward.reward_type"
     if kind in values:
-        typed, found = as_typed(values, kind), REWARDS.get(str(values[kind]))
-        if found is None:
-            result.problems.append(
-                f"{typed}: rewards of RLinf's that are here: {', '.join(REWARDS)}; name a function of yours "
-                "with toolwright.reward.function=path.py:name"
+        scorer, differs = REWARDS.get(str(values[kind]), ("", ""))
+        if not scorer:
+            result.refuse(
+                f"rewards of RLinf's that are here: {', '.join(REWARDS)}; name a function of yours with "
+                "toolwright.reward.function=path.py:name",
+                kind,
             )
         else:
-            result.set("toolwright.reward.function", found[0], typed)
-            if found[1]:
-                result.near(f"{typed}: {found[1]}")
-    if values.get(scale, 1) not in (1, None):
-        result.near(f"{as_typed(values, scale)}: rewards are not scaled; GRPO divides by their spread")
-    elif scale in values:
-        result.notes.append(f"{as_typed(values, scale)}: as it is here")
-    yield from (kind, scale)
+            result.set("toolwright.reward.function", scorer, kind)
+        if differs:
+            result.near(differs, kind)
+    yield kind
 
 
-def _optimizer(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _optimizer(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     for role, target in (("actor", ACTOR), ("critic", "critic.")):
-        first, second, least = (f"{role}.optim.{name}" for name in ("adam_beta1", "adam_beta2", "adam_eps"))
+        first, second = (f"{role}.optim.adam_beta{number}" for number in (1, 2))
         if first in values or second in values:
             betas = [values.get(first, 0.9), values.get(second, 0.999)]
-            result.set(f"{target}optim.betas", betas, as_typed(values, first, second))
-        if values.get(least, 1e-8) != 1e-8 and role == "actor":
-            result.near(f"{as_typed(values, least)}: 1e-8")
-        elif least in values:
-            result.notes.append(f"{as_typed(values, least)}: as it is here")
-        yield from (first, second, least)
+            result.set(f"{target}optim.betas", betas, first, second)
+        yield from (first, second)
     schedule = "actor.lr_sched."
-    part, whole, steps = (
-        f"{schedule}lr_warmup_fraction",
-        f"{schedule}lr_decay_iters",
-        f"{schedule}lr_warmup_iters",
-    )
+    names = ("lr_warmup_fraction", "lr_decay_iters", "lr_warmup_iters")
+    part, whole, steps = (f"{schedule}{name}" for name in names)
+    warmup = "toolwright.update.policy.warmup_steps"
     if values.get(part) is not None and values.get(whole):
-        typed = as_typed(values, part, whole)
-        result.set("toolwright.update.policy.warmup_steps", int(values[part] * values[whole]), typed)
+        result.set(warmup, int(values[part] * values[whole]), part, whole)
     elif values.get(steps):
-        result.set("toolwright.update.policy.warmup_steps", values[steps], as_typed(values, steps))
+        result.set(warmup, values[steps], steps)
     rates = (f"{schedule}max_lr", "actor.optim.lr")
     if len({float(values[key]) for key in rates if values.get(key) is not None}) > 1:
-        result.problems.append(f"{as_typed(values, *rates)}: the learning rate has one highest value")
-    if values.get("actor.model.is_lora"):
-        result.problems.append(
-            f"{as_typed(values, 'actor.model.is_lora')}: set an adapter as toolwright.model.lora.rank"
-        )
-        yield "actor.model.is_lora"
+        result.refuse("the learning rate has one highest value", *rates)
     yield from (part, steps, rates[0], "actor.optim.min_lr")
 
 
 PARTS = (_run, _algorithm, _reference, _losses, _mean, _sampling, _data, _agent, _tools, _reward, _optimizer)
-RLINF = FlatTable("rlinf", _special)
+RLINF = FlatTable("rlinf", _special, defaults=DEFAULTS, library="RLinf")

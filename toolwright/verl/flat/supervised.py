@@ -10,7 +10,8 @@ import yaml
 
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import data_files
-from toolwright.verl.flat import FlatTable, FlatTranslation
+from toolwright.verl.flat import FlatTable
+from toolwright.verl.translation import Translation
 
 DECAYS = {"cosine": "cosine", "constant": "constant", "linear": "linear", "wsd": "constant"}
 COLUMNS = "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.response_dict_keys"
@@ -41,55 +42,35 @@ OF_THE_ENGINE: dict[str, Any] = {
 }
 
 
-def _of_the_engine(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    return _special(values, result, OF_THE_ENGINE)
-
-
-def _special(
-    values: Mapping[str, Any], result: FlatTranslation, defaults: Mapping[str, Any] = DEFAULTS
-) -> Iterator[str]:
+def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """Keys that are read together: files and lengths make steps, and a schedule is several keys."""
-    whole = {**defaults, **values}
+    whole = result.whole
     files = whole["data.train_files"]
     files = [files] if isinstance(files, str) else list(files)
     yield "data.train_files"
-    result.set("demonstrations", files[0], f"data.train_files={files[0]}")
+    result.set("demonstrations", files[0], "data.train_files")
     if len(files) > 1:
-        result.problems.append(
-            f"data.train_files={files}: one file; `toolwright data mix` makes one of several"
-        )
+        result.refuse("one file; `toolwright data mix` makes one of several", "data.train_files")
     unused = () if int(whole.get("model.lora_rank") or 0) > 0 else LORA  # rank 0: all matrices learn
     yield from unused
-    for key, ours in SFT.rows()["translated"].items():
-        if key in defaults and key not in values and key not in unused:
-            result.set(ours, defaults[key], f"{key}={defaults[key]} (verl's default)")
     steps = whole.get("trainer.total_training_steps") or _steps(files[0], whole)
     yield from ("trainer.total_epochs", "trainer.total_training_steps", "data.train_max_samples")
     source = "trainer.total_training_steps" if whole.get("trainer.total_training_steps") else None
     source = source or f"trainer.total_epochs={whole['trainer.total_epochs']}"
     if steps is None:
-        result.notes.append(f"{source}: becomes steps once {files[0]} is here")
+        result.note(f"{source}: becomes steps once {files[0]} is here")
     else:
         result.set("steps", int(steps), source)
-    result.notes.append(HELD_OUT)
+    result.note(HELD_OUT)
     yield from _columns(values, result)
     if isinstance(values.get("optim.betas"), str):  # a list in quotes, which verl reads as one
         yield "optim.betas"
-        result.set(
-            "optimizer.betas", yaml.safe_load(values["optim.betas"]), f"optim.betas={values['optim.betas']}"
-        )
-    yield from _schedule(values, result, steps, defaults)
+        result.set("optimizer.betas", yaml.safe_load(values["optim.betas"]), "optim.betas")
+    yield from _schedule(values, result, steps)
     folder = "trainer.default_local_dir"
     if folder in values:
         yield from (folder, "trainer.experiment_name")
-        result.keep_in(str(values[folder]), f"{folder}={values[folder]}")
-    cut = "data.truncation"
-    if cut in values:
-        yield cut
-        if values[cut] == "error":
-            result.near("data.truncation=error: a longer conversation is left out and counted")
-        else:
-            result.near(f"data.truncation={values[cut]}: a longer conversation is left out, not cut")
+        result.set_folder(str(values[folder]), folder)
 
 
 def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
@@ -102,48 +83,46 @@ def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
     return max(1, count // batch) * int(whole["trainer.total_epochs"])
 
 
-def _columns(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _columns(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     for key in COLUMNS:
         if key not in values:
             continue
         yield key
         named = values[key] if isinstance(values[key], list) else [values[key]]
         unknown = [str(name) for name in named if name is not None and name not in READ]
-        word = f"{key}={values[key]}"
         if unknown:
-            result.problems.append(
-                f"{word}: columns are `messages`, or `prompt` or `question` with `response`, `answer` or "
-                "`completion`, also within `extra_info`: rename it in the file"
+            result.refuse(
+                "columns are `messages`, or `prompt` or `question` with `response`, `answer` or "
+                "`completion`, also within `extra_info`: rename it in the file",
+                key,
             )
         else:
-            result.notes.append(f"{word}: nothing to set: the column is found by its name")
+            result.note("nothing to set: the column is found by its name", key)
 
 
 def _first(values: Mapping[str, Any], *keys: str) -> str | None:
     return next((key for key in keys if key in values), None)
 
 
-def _schedule(
-    values: Mapping[str, Any], result: FlatTranslation, steps: int | None, defaults: Mapping[str, Any]
-) -> Iterator[str]:
+def _schedule(values: Mapping[str, Any], result: Translation, steps: int | None) -> Iterator[str]:
     names = ("optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style", "optim.warmup_style")
     name = _first(values, *names)
     if name is not None:
         yield name
     name = name or names[0]
-    chosen, unset = values.get(name, defaults[names[0]]), "" if name in values else " (verl's default)"
+    chosen = result.whole[name]
     if chosen in DECAYS:
-        result.set("optimizer.decay", DECAYS[chosen], f"{name}={chosen}{unset}")
+        result.set("optimizer.decay", DECAYS[chosen], name)
         if chosen == "wsd":
             result.near(
                 f"{name}=wsd: the rate stays as it is, where verl's falls over the last tenth of a run"
             )
     else:
-        result.problems.append(f"{name}={chosen}: expected {', '.join(DECAYS)}")
+        result.refuse(f"{name}={chosen}: expected {', '.join(DECAYS)}")
     lowest = _first(values, "optim.min_lr", "optim.lr_min", "optim.min_lr_ratio")
     if lowest is not None:
         yield lowest
-        lr = 1.0 if lowest == "optim.min_lr_ratio" else float(values.get("optim.lr", defaults["optim.lr"]))
+        lr = 1.0 if lowest == "optim.min_lr_ratio" else float(result.whole["optim.lr"])
         ratio = float(values[lowest] or 0) / lr
         result.set("optimizer.min_lr_ratio", min(ratio, 1.0), f"{lowest}={values[lowest]}")
     part = _first(values, "optim.lr_warmup_steps_ratio", "optim.warmup_steps_ratio")
@@ -152,13 +131,13 @@ def _schedule(
     if int(values.get("optim.lr_warmup_steps") or -1) > 0:
         return
     yield "optim.lr_warmup_steps"
-    ratio = float(values[part] if part else defaults["optim.lr_warmup_steps_ratio"])
-    word = f"{part}={ratio}" if part else f"optim.lr_warmup_steps_ratio={ratio} (verl's default)"
+    part = part or "optim.lr_warmup_steps_ratio"
+    ratio = float(result.whole[part])
     if steps is None and ratio:
-        result.notes.append(f"{word}: becomes optimizer.warmup_steps once the data is here")
+        result.note(f"{part}={ratio}: becomes optimizer.warmup_steps once the data is here")
     else:
-        result.set("optimizer.warmup_steps", int(ratio * (steps or 0)), word)
+        result.set("optimizer.warmup_steps", int(ratio * (steps or 0)), part)
 
 
-SFT = FlatTable("verl_sft", _special)
-SFT_OF_THE_ENGINE = FlatTable("verl_sft", _of_the_engine)
+SFT = FlatTable("verl_sft", _special, defaults=DEFAULTS)
+SFT_OF_THE_ENGINE = FlatTable("verl_sft", _special, defaults=OF_THE_ENGINE)

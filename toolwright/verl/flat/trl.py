@@ -12,8 +12,10 @@ import yaml
 from toolwright.failures import UserError, nearest
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import HUB_NAME, data_files
-from toolwright.verl.flat import KINDS, FlatTable, FlatTranslation
+from toolwright.verl.config import Machine, missing_for
+from toolwright.verl.flat import KINDS, FlatTable
 from toolwright.verl.flat.supervised import HELD_OUT
+from toolwright.verl.translation import Translation
 
 Values = Mapping[str, Any]
 GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
@@ -34,6 +36,15 @@ GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
     "temperature": 1.0,
     "top_p": 1.0,
     "max_grad_norm": 1.0,
+    "delta": None,
+    "use_bias_correction_kl": True,
+    "importance_sampling_level": "token",
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask",
+    "warmup_steps": 0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "eval_strategy": "no",
 }
 SFT = {**GRPO, "learning_rate": 2e-5, "max_length": 1024}
 PAIRS = {**GRPO, "learning_rate": 1e-6, "max_length": 1024, "beta": 0.1, "loss_type": None}
@@ -100,22 +111,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _with_defaults(values: Values, defaults: Values, table: FlatTable, result: FlatTranslation) -> None:
-    """TRL's defaults of keys that are translated one to one, where the line does not set them."""
-    for key, value in defaults.items():
-        ours = table.rows()["translated"].get(key)
-        if ours is not None and key not in values and value is not None:
-            result.set(ours, value, f"--{key} {value} (TRL's default)")
-
-
-def _data(values: Values, result: FlatTranslation, ours: str) -> Iterator[str]:
+def _data(values: Values, result: Translation, ours: str) -> Iterator[str]:
     """A file, a folder or a name of the hub; a plain script names files as well."""
     key = next((one for one in ("dataset_name", "data_files", "train_file") if values.get(one)), None)
     if key is None:
-        result.problems.append("--dataset_name is missing: a file, a folder or owner/name of the hub")
+        result.refuse("--dataset_name is missing: a file, a folder or owner/name of the hub")
         return
     yield key
-    result.set(ours, values[key], f"--{key} {values[key]}")
+    result.set(ours, values[key], key)
 
 
 def _rows(values: Values) -> int | None:
@@ -125,36 +128,27 @@ def _rows(values: Values) -> int | None:
     return sum(rows.count(file) for file in data_files(name, "train"))
 
 
-def _schedule(values: Values, result: FlatTranslation, block: str, steps: int | None) -> Iterator[str]:
-    name = values.get("lr_scheduler_type", "linear")
-    yield "lr_scheduler_type"
-    if name in DECAYS:
-        result.set(f"{block}.decay", DECAYS[name], f"--lr_scheduler_type {name}")
+def _schedule(result: Translation, block: str, steps: int | None) -> Iterator[str]:
+    whole = result.whole
+    name, betas = whole["lr_scheduler_type"], ("adam_beta1", "adam_beta2")
+    if name not in DECAYS:
+        result.near(f"cosine is the nearest of {', '.join(DECAYS)}", "lr_scheduler_type")
+    result.set(f"{block}.decay", DECAYS.get(name, "cosine"), "lr_scheduler_type")
+    key = "warmup_ratio" if "warmup_ratio" in whole else "warmup_steps"
+    amount = float(whole[key])
+    if 0 < amount < 1 and steps is None:
+        result.note(f"becomes {block}.warmup_steps once the data is here", key)
     else:
-        result.near(f"--lr_scheduler_type {name}: cosine is the nearest of {', '.join(DECAYS)}")
-        result.set(f"{block}.decay", "cosine", f"--lr_scheduler_type {name}")
-    if "warmup_steps" in values or "warmup_ratio" in values:
-        key = "warmup_ratio" if "warmup_ratio" in values else "warmup_steps"
-        yield key
-        amount = float(values[key])
-        if amount >= 1 or amount == 0:
-            result.set(f"{block}.warmup_steps", int(amount), f"--{key} {values[key]}")
-        elif steps is not None:
-            result.set(f"{block}.warmup_steps", int(amount * steps), f"--{key} {values[key]}")
-        else:
-            result.notes.append(f"--{key} {values[key]}: becomes {block}.warmup_steps once the data is here")
-    else:
-        result.set(f"{block}.warmup_steps", 0, "--warmup_steps 0 (TRL's default)")
-    betas = [float(values.get("adam_beta1", 0.9)), float(values.get("adam_beta2", 0.999))]
-    unset = "" if {"adam_beta1", "adam_beta2"} & set(values) else " (TRL's default)"
-    result.set(f"{block}.betas", betas, f"--adam_beta1 {betas[0]}, --adam_beta2 {betas[1]}{unset}")
-    yield from ("adam_beta1", "adam_beta2")
-    if "optim" in values and str(values["optim"]).startswith("adamw"):
+        count = amount * steps if 0 < amount < 1 and steps is not None else amount
+        result.set(f"{block}.warmup_steps", int(count), key)
+    result.set(f"{block}.betas", [float(whole[beta]) for beta in betas], *betas)
+    yield from ("lr_scheduler_type", key, *betas)
+    if str(whole.get("optim")).startswith("adamw"):
         yield "optim"
-        result.notes.append(f"--optim {values['optim']}: the optimiser is AdamW")
+        result.note("the optimiser is AdamW", "optim")
 
 
-def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _precision(values: Values, result: Translation) -> Iterator[str]:
     """Number format, adapter and folder. `fp16` is nearly bfloat16; on a CPU it is float32."""
     wanted = {key: values[key] for key in ("bf16", "fp16", "dtype", "torch_dtype") if key in values}
     yield from wanted
@@ -163,27 +157,26 @@ def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
         chosen = names.get(key if str(value).lower() in TRUE else str(value), "float32")
         if key in ("bf16", "fp16") and str(value).lower() not in TRUE:
             continue
-        if chosen == "bfloat16" and result.fit and not _has_gpu():
-            result.near(f"--{key} {value}: float32 on a CPU")
+        if chosen == "bfloat16" and result.fit and Machine.here().devices == 0:
+            result.near("float32 on a CPU", key)
             chosen = "float32"
         elif key == "fp16" or value == "float16":
-            result.near(f"--{key} {value}: bfloat16, whose range needs no scaling of the loss")
-        result.set("model.dtype", chosen, f"--{key} {value}")
+            result.near("bfloat16, whose range needs no scaling of the loss", key)
+        result.set("model.dtype", chosen, key)
     if "output_dir" in values:
         yield "output_dir"
-        result.keep_in(str(values["output_dir"]), f"--output_dir {values['output_dir']}")
+        result.set_folder(str(values["output_dir"]), "output_dir")
     if "use_peft" in values:
         yield "use_peft"
-        used = str(values["use_peft"]).lower() in TRUE
-        if used:
+        if _is_true(result, "use_peft"):
             _adapter(values, result)
     for key in ("lora_r", "lora_alpha", "lora_target_modules"):
         if key in values and "use_peft" not in values:
             yield key
-            result.notes.append(f"--{key} {values[key]}: without effect: --use_peft is not set")
+            result.note("without effect: --use_peft is not set", key)
 
 
-def _adapter(values: Values, result: FlatTranslation) -> None:
+def _adapter(values: Values, result: Translation) -> None:
     """TRL's adapter, where the line does not say otherwise: peft adapts two matrices of a layer."""
     for key, ours, value in (
         ("lora_r", "model.lora.rank", 16),
@@ -193,96 +186,90 @@ def _adapter(values: Values, result: FlatTranslation) -> None:
         if values.get(key) is None:
             result.set(ours, value, f"--use_peft: --{key} {value} (TRL's default)")
     if float(values.get("lora_dropout", 0.05)):
-        result.near(
-            f"--use_peft: --lora_dropout {values.get('lora_dropout', 0.05)}: adapters have no dropout"
-        )
+        result.near("adapters have no dropout (--lora_dropout)", "use_peft")
 
 
-def _batch(values: Values) -> int:
+def _batch(whole: Values) -> int:
     """Sequences an optimiser update, over all processes that accelerate would start."""
-    whole = {**GRPO, **values}
     each = int(whole["per_device_train_batch_size"]) * int(whole["gradient_accumulation_steps"])
     return each * int(whole.get("num_processes", 1) or 1)
 
 
-def _grpo(values: Values, result: FlatTranslation) -> Iterator[str]:
-    whole = {**GRPO, **values}
-    result.words += ["task=file", "algorithm=grpo"]
-    _with_defaults(values, GRPO, TABLES["grpo"][1], result)
+def _set_steps(result: Translation, key: str, size: int, updates: int = 1) -> int | None:
+    """Set how long the run is. TRL counts optimiser updates; a step has so many of them and `size` rows."""
+    most, found = int(result.whole.get("max_steps") or -1), _rows(result.values)
+    if most <= 0 and found is None:
+        result.note(f"--num_train_epochs: becomes {key} once the data is here")
+        return None
+    rows_in_all = int((found or 0) * float(result.whole["num_train_epochs"]))
+    steps = ceil(most / updates) if most > 0 else max(1, rows_in_all // size)
+    result.set(key, steps, "--max_steps" if most > 0 else "--num_train_epochs")
+    return steps
+
+
+def _is_true(result: Translation, key: str) -> bool:
+    return str(result.whole.get(key, "")).lower() in TRUE
+
+
+def _grpo(values: Values, result: Translation) -> Iterator[str]:
+    whole = result.whole
+    result.arguments += ["task=file", "algorithm=grpo"]
     yield from _data(values, result, "task.train")
-    batch, samples = _batch(values), int(whole["num_generations"])
+    batch, samples = _batch(whole), int(whole["num_generations"])
     once = int(whole["gradient_accumulation_steps"])
     rounds = int(whole.get("steps_per_generation") or once)
     drawn = int(whole.get("generation_batch_size") or batch * rounds // once)
     sources = ", ".join(f"--{key}" for key in (*SIZES[:2], "num_generations"))
     if drawn % samples:
-        result.problems.append(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
+        result.refuse(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
     prompts, updates = max(1, drawn // samples), max(1, drawn // batch)
     result.set("rollout.prompts", prompts, sources)
     result.set("update.minibatches", updates, sources)
     yield from (*SIZES, "steps_per_generation", "generation_batch_size", "max_steps", "num_train_epochs")
-    steps = _steps(values, prompts, updates * int(whole["num_iterations"]))
-    if steps is not None:
-        result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
-    else:
-        result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
+    steps = _set_steps(result, "train.steps", prompts, updates * int(whole["num_iterations"]))
     yield from _objective(values, whole, result)
     yield from _rewards(values, result)
-    yield from _schedule(values, result, "update.policy", steps)
+    yield from _schedule(result, "update.policy", steps)
     yield from _precision(values, result)
     yield from _sampling(values, result)
 
 
-def _steps(values: Values, prompts: int, updates: int) -> int | None:
-    """Rounds of sampling: TRL counts optimiser updates."""
-    if int(values.get("max_steps") or -1) > 0:
-        return ceil(int(values["max_steps"]) / updates)
-    found = _rows(values)
-    epochs = float(values.get("num_train_epochs", GRPO["num_train_epochs"]))
-    return None if found is None else max(1, int(found * epochs) // prompts)
-
-
-def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterator[str]:
+def _objective(values: Values, whole: Values, result: Translation) -> Iterator[str]:
     yield from ("loss_type", "importance_sampling_level", "beta", "scale_rewards", "epsilon_high")
     yield "use_bias_correction_kl"
     kind = str(whole["loss_type"])
     if kind not in LOSSES:
         raise UserError(f"--loss_type {kind}: {nearest(kind, LOSSES)}")
     loss, aggregate = LOSSES[kind]
-    source = f"--loss_type {kind}" + ("" if "loss_type" in values else " (TRL's default)")
-    level = str(whole.get("importance_sampling_level", "token"))
-    if level.startswith("sequence") and loss == "ppo":
-        loss, source = "gspo", f"{source}, --importance_sampling_level {level}"
-    result.set("algorithm.loss", loss, source)
-    result.set("algorithm.aggregate", aggregate, source)
+    sources = ["loss_type"]
+    if str(whole["importance_sampling_level"]).startswith("sequence") and loss == "ppo":
+        loss, sources = "gspo", [*sources, "importance_sampling_level"]
+    result.set("algorithm.loss", loss, *sources)
+    result.set("algorithm.aggregate", aggregate, *sources)
     if aggregate == "seq-mean-token-sum-norm":
-        result.set("algorithm.norm_tokens", int(whole["max_completion_length"]), source)
+        result.set("algorithm.norm_tokens", int(whole["max_completion_length"]), *sources)
     beta = float(whole["beta"])
-    result.set("algorithm.kl.where", "loss" if beta else "none", f"--beta {beta:g}")
+    result.set("algorithm.kl.where", "loss" if beta else "none", "beta")
     if beta:
-        result.set("algorithm.kl.coef", beta, f"--beta {beta:g}")
-        unbiased = str(values.get("use_bias_correction_kl", True)).lower() in TRUE
-        unset = "" if "use_bias_correction_kl" in values else " (TRL's default)"
-        estimator = "unbiased" if unbiased else "k3"
-        result.set("algorithm.kl.estimator", estimator, f"--use_bias_correction_kl {unbiased}{unset}")
+        result.set("algorithm.kl.coef", beta, "beta")
+        unbiased = "use_bias_correction_kl"
+        result.set("algorithm.kl.estimator", "unbiased" if _is_true(result, unbiased) else "k3", unbiased)
     scale = str(whole["scale_rewards"]).lower()
     if scale == "batch":
-        result.near("--scale_rewards batch: rewards are divided by the deviation of their group")
+        result.near("rewards are divided by the deviation of their group", "scale_rewards")
     by_std = scale not in ("none", "false", "no")
-    result.set("algorithm.normalize_by_std", by_std, f"--scale_rewards {whole['scale_rewards']}")
-    if "delta" not in values:
-        result.set("algorithm.clip_c", None, "--delta None (TRL's default)")
+    result.set("algorithm.normalize_by_std", by_std, "scale_rewards")
     high = whole.get("epsilon_high") or whole["epsilon"]
     result.set("algorithm.clip_high", float(high), f"--epsilon_high {high}")
     if "mask_truncated_completions" in values:
         yield "mask_truncated_completions"
-        masked = str(values["mask_truncated_completions"]).lower() in TRUE
-        result.set("reward.truncated", "mask" if masked else "keep", "--mask_truncated_completions")
+        masked = _is_true(result, "mask_truncated_completions")
+        result.set("reward.truncated", "mask" if masked else "keep", "mask_truncated_completions")
     if whole.get("multi_objective_aggregation") == "normalize_then_sum":
-        result.set("algorithm.adv_estimator", "gdpo", "--multi_objective_aggregation normalize_then_sum")
+        result.set("algorithm.adv_estimator", "gdpo", "multi_objective_aggregation")
     yield "multi_objective_aggregation"
-    if str(values.get("use_adaptive_entropy", "")).lower() in TRUE:
-        result.near("--use_adaptive_entropy: a bonus that holds a target (algorithm=adaptive_entropy)")
+    if _is_true(result, "use_adaptive_entropy"):
+        result.near("a bonus that holds a target (algorithm=adaptive_entropy)", "use_adaptive_entropy")
         result.set("algorithm.entropy_target", float(values.get("entropy_target", 0.2)), "--entropy_target")
     yield from (
         "use_adaptive_entropy",
@@ -293,7 +280,7 @@ def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterat
     )
 
 
-def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _rewards(values: Values, result: Translation) -> Iterator[str]:
     """Functions by name: `accuracy_reward` is our `math`; yours is `package.module.name`."""
     yield from ("reward_funcs", "reward_weights")
     named = values.get("reward_funcs")
@@ -311,7 +298,7 @@ def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
             module, _, function = str(name).rpartition(".")
             found[function] = f"{module}:{function}"
         else:
-            result.problems.append(
+            result.refuse(
                 f"--reward_funcs {name}: name a function as package.module.name, or {' or '.join(REWARDS)}"
             )
     if len(found) == 1:
@@ -322,144 +309,110 @@ def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
         result.set(f"reward.params.{label}.function", function, f"--reward_funcs {label}")
 
 
-def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
-    if str(values.get("use_vllm", "")).lower() in TRUE:
-        if result.fit and not _has_vllm():
-            result.near("--use_vllm: the package vllm is not installed: the native engine")
+def _sampling(values: Values, result: Translation) -> Iterator[str]:
+    if _is_true(result, "use_vllm"):
+        if result.fit and missing_for("vllm") is not None:
+            result.near("the package vllm is not installed: the native engine", "use_vllm")
         else:
-            result.set("engine.name", "vllm", "--use_vllm")
+            result.set("engine.name", "vllm", "use_vllm")
             yield from _engine_gap(values, result)
     yield "use_vllm"
-    if float(values.get("repetition_penalty") or 1.0) == 1.0 and "repetition_penalty" in values:
-        yield "repetition_penalty"
-        result.notes.append(f"--repetition_penalty {values['repetition_penalty']}: as it is here")
     if "shuffle_dataset" in values:
         yield "shuffle_dataset"
-        shuffled = str(values["shuffle_dataset"]).lower() in TRUE
-        result.set("task.order", "shuffled" if shuffled else "as_listed", "--shuffle_dataset")
+        shuffled = _is_true(result, "shuffle_dataset")
+        result.set("task.order", "shuffled" if shuffled else "as_listed", "shuffle_dataset")
     if "max_tool_calling_iterations" in values:
         yield "max_tool_calling_iterations"
         turns = int(values["max_tool_calling_iterations"]) + 1
         result.set("rollout.max_turns", turns, "--max_tool_calling_iterations, + 1 for the turn that answers")
-    yield from _evaluation(values, result)
+    yield from _evaluation(result)
 
 
-def _engine_gap(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _engine_gap(values: Values, result: Translation) -> Iterator[str]:
     """TRL weighs by the gap between vLLM and the policy, and leaves sequences beyond a bound out."""
     on, kind = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
     bound, least = "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"
     yield from (key for key in (on, kind, bound, least) if key in values)
-    if str(values.get(on, True)).lower() not in TRUE:
-        result.set("algorithm.correction.mode", "none", f"--{on} {values[on]}")
+    if not _is_true(result, on):
+        result.set("algorithm.correction.mode", "none", on)
         return
-    level, _, mode = str(values.get(kind, "sequence_mask")).partition("_")
-    source = f"--{kind} {level}_{mode}" + ("" if kind in values else " (TRL's default)")
-    result.set("algorithm.correction.mode", mode, source)
-    result.set("algorithm.correction.level", level, source)
+    level, _, mode = str(result.whole[kind]).partition("_")
+    result.set("algorithm.correction.mode", mode, kind)
+    result.set("algorithm.correction.level", level, kind)
     result.set("algorithm.correction.high", float(values.get(bound) or 3.0), f"--{bound}")
     if mode == "mask":
         result.set("algorithm.correction.low", float(values.get(least) or 0.0), f"--{least}")
 
 
-def _evaluation(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _evaluation(result: Translation) -> Iterator[str]:
     """TRL evaluates nothing unless it is told to, so that every task is learned from."""
     yield "eval_strategy"
-    strategy = values.get("eval_strategy", "no")
-    if strategy in (False, "no"):
-        unset = "" if "eval_strategy" in values else " (TRL's default)"
-        result.set("task.held_out", [], f"--eval_strategy no{unset}")
+    if result.whole["eval_strategy"] in (False, "no"):
+        result.set("task.held_out", [], "eval_strategy")
     else:
-        result.notes.append(f"--eval_strategy {strategy}: every `--eval_steps`")
+        result.note("every `--eval_steps`", "eval_strategy")
 
 
-def _has_gpu() -> bool:
-    from toolwright.verl.config import Machine
-
-    return Machine.here().devices > 0
-
-
-def _has_vllm() -> bool:
-    from toolwright.verl.config import missing_for
-
-    return missing_for("vllm") is None
-
-
-def _every_token(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _every_token(result: Translation) -> Iterator[str]:
     """TRL learns from all of a conversation in `messages`, and from the completion beside a prompt."""
     yield "assistant_only_loss"
-    if str(values.get("assistant_only_loss", "")).lower() in TRUE:
-        result.notes.append(
-            "--assistant_only_loss: nothing to set: the assistant's turns are what is learned"
-        )
-    elif str(values.get("completion_only_loss", "")).lower() not in TRUE:
+    if _is_true(result, "assistant_only_loss"):
+        result.note("--assistant_only_loss: nothing to set: the assistant's turns are what is learned")
+    elif not _is_true(result, "completion_only_loss"):
         result.near(
             "--assistant_only_loss False: of `messages` the assistant's turns are learned, where TRL learns "
             "every token; of a prompt and its completion the completion, as in TRL"
         )
 
 
-def _supervised(values: Values, result: FlatTranslation) -> Iterator[str]:
-    yield from _every_token(values, result)
-    _with_defaults(values, SFT, TABLES["sft"][1], result)
+def _supervised(values: Values, result: Translation) -> Iterator[str]:
+    yield from _every_token(result)
     yield from _data(values, result, "demonstrations")
-    result.notes.append(HELD_OUT)
-    batch, found = _batch(values), _rows(values)
+    result.note(HELD_OUT)
+    batch = _batch(result.whole)
     result.set("batch", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
     yield from (*SIZES, "num_train_epochs", "max_steps")
-    steps: int | None = int(values.get("max_steps") or -1)
-    if (steps or 0) <= 0:
-        epochs = float(values.get("num_train_epochs", 3))
-        steps = None if found is None else max(1, int(found * epochs) // batch)
-    if steps is None:
-        result.notes.append("--num_train_epochs: becomes steps once the data is here")
-    else:
-        result.set("steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
-    yield from _schedule(values, result, "optimizer", steps)
+    steps = _set_steps(result, "steps", batch)
+    yield from _schedule(result, "optimizer", steps)
     yield from _precision(values, result)
 
 
-def _preferences(
-    values: Values, result: FlatTranslation, loss: str, arguments: tuple[str, ...]
-) -> Iterator[str]:
-    result.words += ["task=preferences", f"algorithm={loss}"]
-    whole = {**PAIRS, **values}
-    _with_defaults(values, PAIRS, TABLES[loss][1], result)
+def _preferences(values: Values, result: Translation, loss: str, arguments: tuple[str, ...]) -> Iterator[str]:
+    result.arguments += ["task=preferences", f"algorithm={loss}"]
+    whole = result.whole
     yield from _data(values, result, "task.train")
-    batch, found = _batch(values), _rows(values)
+    batch = _batch(whole)
     result.set("rollout.prompts", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
     yield from (*SIZES, "num_train_epochs", "max_steps", "loss_type", "beta", *arguments)
     for name in ("beta", *arguments):
         if name in whole:
-            result.set(f"algorithm.params.{loss}.{name}", float(whole[name]), f"--{name} {whole[name]}")
+            result.set(f"algorithm.params.{loss}.{name}", float(whole[name]), name)
     kind = values.get("loss_type")
     if kind not in (None, "sigmoid", "kto"):
-        result.problems.append(f"--loss_type {kind}: has no equivalent: {loss} here is the paper's own")
-    steps = int(values.get("max_steps") or -1)
-    if steps <= 0 and found is not None:
-        steps = max(1, int(found * float(values.get("num_train_epochs", 3))) // batch)
-    if steps > 0:
-        result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
-    else:
-        result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
-    yield from _evaluation(values, result)
-    yield from _schedule(values, result, "update.policy", steps if steps > 0 else None)
+        result.refuse(f"has no equivalent: {loss} here is the paper's own", "loss_type")
+    steps = _set_steps(result, "train.steps", batch)
+    yield from _evaluation(result)
+    yield from _schedule(result, "update.policy", steps)
     yield from _precision(values, result)
 
 
-def _dpo(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _dpo(values: Values, result: Translation) -> Iterator[str]:
     yield from _preferences(values, result, "dpo", ("label_smoothing",))
 
 
-def _kto(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _kto(values: Values, result: Translation) -> Iterator[str]:
     yield from _preferences(values, result, "kto", ("desirable_weight", "undesirable_weight"))
 
 
 # The script, our command, and the table of its options.
 TABLES: dict[str, tuple[str, FlatTable]] = {
-    "grpo": ("train", FlatTable("trl_grpo", _grpo)),
-    "sft": ("sft", FlatTable("trl_sft", _supervised)),
-    "dpo": ("train", FlatTable("trl_dpo", _dpo)),
-    "kto": ("train", FlatTable("trl_dpo", _kto)),
+    script: (command, FlatTable(name, special, defaults=defaults, library="TRL", form="--{} {}"))
+    for script, command, name, special, defaults in (
+        ("grpo", "train", "trl_grpo", _grpo, GRPO),
+        ("sft", "sft", "trl_sft", _supervised, SFT),
+        ("dpo", "train", "trl_dpo", _dpo, PAIRS),
+        ("kto", "train", "trl_dpo", _kto, PAIRS),
+    )
 }
 
 

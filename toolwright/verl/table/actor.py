@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-    same,
-)
-from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import CORRECTION, IN_LOSS, PLAIN, plain_gradient, weight_share
-from toolwright.verl.table.data import MINI_BATCH, batch, of_search_r1
+from toolwright.verl.table.data import of_search_r1
+from toolwright.verl.translation import Translation
 
 ACTOR = "actor_rollout_ref.actor."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
@@ -36,7 +24,7 @@ ARGUMENTS = {
 
 
 def _loss(verl: VerlConfig) -> tuple[str, str]:
-    """Which key says what the loss is, and its name here."""
+    """The key that names the loss, and the loss's name here."""
     if plain_gradient(verl):
         return verl.first(f"{CORRECTION}loss_type", PLAIN), "reinforce"
     key = verl.first(LOSS, LOSS_HERE)
@@ -44,134 +32,69 @@ def _loss(verl: VerlConfig) -> tuple[str, str]:
 
 
 def _elsewhere(key: str) -> str:
-    """Where another release of verl's has the key: in `policy_loss`, or beside it."""
+    """The same key in another release of verl: inside `policy_loss`, or beside it."""
     inside = f"{ACTOR}policy_loss."
     return key.replace(inside, ACTOR) if key.startswith(inside) else key.replace(ACTOR, inside)
 
 
-def loss(verl: VerlConfig) -> Iterator[Outcome]:
+def loss(verl: VerlConfig, to: Translation) -> None:
     key, name = _loss(verl)
     known = Registered("loss", "toolwright.algorithms.losses").names()
     if name not in known:
-        yield TranslationProblem(
-            f"{verl.as_typed(key)}: there is no such loss; there are {', '.join(sorted(known))}"
-        )
+        to.refuse(f"there is no such loss; there are {', '.join(sorted(known))}", key)
         return
-    yield TranslatedSetting("algorithm.loss", name, (key,))
+    to.set("algorithm.loss", name, key)
     for key, argument in ARGUMENTS.get(name, {}).items():
         own = verl.first(key, _elsewhere(key))
-        yield TranslatedSetting(f"algorithm.params.{name}.{argument}", verl[own], (own,))
+        to.set(f"algorithm.params.{name}.{argument}", verl[own], own)
     if name == "sppo":
         eta = verl.first(*ETA)
-        yield TranslatedSetting("algorithm.params.sppo.eta", float(verl[eta]), (eta,))
+        to.set("algorithm.params.sppo.eta", float(verl[eta]), eta)
     aggregate = verl[AGGREGATE]
     if name in ("gspo", "sapo") and aggregate != "seq-mean-token-mean":
         text = f"{verl.as_typed(AGGREGATE)}: {name} averages by seq-mean-token-mean in verl whatever it says"
         if verl[IN_LOSS] or verl[ENTROPY]:
-            yield Near(f"{text}; so do the reference and the entropy here, which go by the key in verl")
+            to.near(f"{text}; so do the reference and the entropy here, which go by the key in verl")
         else:
-            yield Note(f"{text}, and so it does here")
+            to.note(f"{text}, and so it does here")
         aggregate = "seq-mean-token-mean"
-    yield TranslatedSetting("algorithm.aggregate", aggregate, (AGGREGATE,))
+    to.set("algorithm.aggregate", aggregate, AGGREGATE)
     scale = verl[f"{ACTOR}loss_scale_factor"]
     longest = verl["actor_rollout_ref.rollout.response_length"]
-    yield TranslatedSetting("algorithm.norm_tokens", int(scale or longest), (f"{ACTOR}loss_scale_factor",))
+    to.set("algorithm.norm_tokens", int(scale or longest), f"{ACTOR}loss_scale_factor")
 
 
-def entropy(verl: VerlConfig) -> Iterator[Outcome]:
+def entropy(verl: VerlConfig, to: Translation) -> None:
     """verl-agent's rewards are larger than those here, and so are advantages that stay as large."""
     coef, share = verl[ENTROPY], weight_share(verl)
     if coef and share != 1:
-        yield Near(f"{verl.as_typed(ENTROPY)}: a tenth of it, as advantages are a tenth")
-    yield TranslatedSetting("algorithm.entropy_coef", coef if share == 1 else coef * share, (ENTROPY,))
+        to.near("a tenth of it, as advantages are a tenth", ENTROPY)
+    to.set("algorithm.entropy_coef", coef if share == 1 else coef * share, ENTROPY)
 
 
-def clip(verl: VerlConfig) -> Iterator[Outcome]:
+def clip(verl: VerlConfig, to: Translation) -> None:
     both = f"{ACTOR}clip_ratio"
     for side in ("low", "high"):
         key = f"{both}_{side}"
         chosen = both if (verl.is_set(both) and not verl.is_set(key)) or verl[key] is None else key
-        yield TranslatedSetting(f"algorithm.clip_{side}", verl[chosen], (chosen,))
+        to.set(f"algorithm.clip_{side}", verl[chosen], chosen)
     ignored = [key for key in (f"{both}_low", f"{both}_high") if not verl.is_set(key)]
     if verl.is_set(both) and not of_search_r1(verl) and any(verl[both] != verl[key] for key in ignored):
-        yield Near(
-            f"{verl.as_typed(both)}: bounds the ratio, where verl goes by its own "
-            f"{' and '.join(verl.as_typed(key) for key in ignored)}"
+        to.near(
+            f"bounds the ratio, where verl goes by its own "
+            f"{' and '.join(verl.as_typed(key) for key in ignored)}",
+            both,
         )
 
 
-def micro_tokens(verl: VerlConfig) -> Iterator[Outcome]:
+def micro_tokens(verl: VerlConfig, to: Translation) -> None:
     """Sequences a pass as tokens a pass: each counted at its longest."""
     fixed = verl.first(f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ACTOR}ppo_micro_batch_size")
     budget = f"{ACTOR}ppo_max_token_len_per_gpu"
     if verl[f"{ACTOR}use_dynamic_bsz"] or (verl.is_set(budget) and verl[fixed] is None):
-        yield TranslatedSetting("update.micro_tokens", verl.number(budget), (budget,))
+        to.set("update.micro_tokens", verl.number(budget), budget)
     elif verl[fixed] is not None:
         longest = verl.number("data.max_prompt_length") + verl.number(
             "actor_rollout_ref.rollout.response_length"
         )
-        yield TranslatedSetting("update.micro_tokens", verl.number(fixed) * longest, (fixed,))
-
-
-MEMORY = "not there yet; a matter of memory, not of what is learned"
-
-ROWS: list[KeyRow] = [
-    part(MINI_BATCH, "update.minibatches", "`train_batch_size` ÷ it, rounded up: both count prompts", batch),
-    same(f"{ACTOR}ppo_epochs", "update.epochs"),
-    part(
-        f"{ACTOR}ppo_micro_batch_size_per_gpu",
-        "update.micro_tokens",
-        "× (prompt + response length), where it is set: a budget of tokens, which never changes a gradient",
-        micro_tokens,
-    ),
-    part(f"{ACTOR}ppo_micro_batch_size", "update.micro_tokens", "the same", micro_tokens),
-    part(
-        f"{ACTOR}ppo_max_token_len_per_gpu",
-        "update.micro_tokens",
-        "where `use_dynamic_bsz`, or it is set",
-        micro_tokens,
-    ),
-    part(
-        f"{ACTOR}use_dynamic_bsz",
-        "update.micro_tokens",
-        "always so: a micro-batch is a token budget",
-        micro_tokens,
-    ),
-    part(
-        LOSS,
-        ("algorithm.loss", "algorithm.params"),
-        "`vanilla` → `ppo`, `geo_mean` → `gmpo`, other names as they are",
-        loss,
-    ),
-    part(LOSS_HERE, "algorithm.loss", "the same, as some forks have it", loss),
-    *(
-        part(place, f"algorithm.params.{name}.{argument}", f"with `loss_mode={name}`", loss)
-        for name, arguments in ARGUMENTS.items()
-        for key, argument in arguments.items()
-        for place in (key, _elsewhere(key))
-    ),
-    *(part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss) for key in ETA),
-    part(
-        AGGREGATE,
-        "algorithm.aggregate",
-        "the same names; with `gspo` and `sapo` always `seq-mean-token-mean`",
-        loss,
-    ),
-    part(
-        f"{ACTOR}loss_scale_factor",
-        "algorithm.norm_tokens",
-        "unset: the response length, as verl has it",
-        loss,
-    ),
-    part(
-        f"{ACTOR}clip_ratio",
-        ("algorithm.clip_low", "algorithm.clip_high"),
-        "where it is set and the two below are not",
-        clip,
-    ),
-    part(f"{ACTOR}clip_ratio_low", "algorithm.clip_low", "", clip),
-    part(f"{ACTOR}clip_ratio_high", "algorithm.clip_high", "", clip),
-    same(f"{ACTOR}clip_ratio_c", "algorithm.clip_c"),
-    part(ENTROPY, "algorithm.entropy_coef", "", entropy),
-    *optimizer.rows(ACTOR, "update.policy"),
-]
+        to.set("update.micro_tokens", verl.number(fixed) * longest, fixed)

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-    same,
-)
 from toolwright.verl.table import prime
 from toolwright.verl.table.data import KEPT, RESAMPLED, SAMPLES, WORLD, makes_tasks, resamples
 from toolwright.verl.table.environment import reward_share
 from toolwright.verl.table.prime import is_prime
+from toolwright.verl.translation import Translation
 
 ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
@@ -54,7 +43,7 @@ def distils(verl: VerlConfig) -> bool:
     return bool(verl[f"{TEACHER}enabled"])
 
 
-def distillation(verl: VerlConfig) -> Iterator[Outcome]:
+def distillation(verl: VerlConfig, to: Translation) -> None:
     """verl's teacher by policy gradient (k1), without the task's reward, is our `distill`."""
     if not distils(verl):
         return
@@ -65,94 +54,95 @@ def distillation(verl: VerlConfig) -> Iterator[Outcome]:
         if isinstance(own, dict) and own.get("model_path")
     }
     if len(paths) != 1:
-        yield TranslationProblem(f"{TEACHERS}: one teacher grades, and {len(paths)} are named")
+        to.refuse(f"{TEACHERS}: one teacher grades, and {len(paths)} are named")
         return
     if verl[f"{loss}loss_mode"] != "k1" or not verl[f"{loss}use_policy_gradient"]:
-        yield Near(
-            f"{verl.as_typed(f'{loss}loss_mode')}, {verl.as_typed(f'{loss}use_policy_gradient')}: a teacher "
+        to.near(
+            "a teacher "
             "grades sampled tokens by the reverse KL, as a reward (loss_mode=k1 with "
-            "use_policy_gradient=True); both are least where the policy is the teacher"
+            "use_policy_gradient=True); both are least where the policy is the teacher",
+            f"{loss}loss_mode",
+            f"{loss}use_policy_gradient",
         )
     for name in ("loss_max_clamp", "log_prob_min_clamp"):
         if verl[f"{loss}{name}"] is not None:
-            yield Near(f"{verl.as_typed(f'{loss}{name}')}: the teacher's grades are not clamped")
+            to.near("the teacher's grades are not clamped", f"{loss}{name}")
     (key, path) = next(iter(paths.items()))
-    yield TranslatedSetting("algorithm.params.distill.teacher", str(path), (key,))
+    to.set("algorithm.params.distill.teacher", str(path), key)
     weight = 1.0 if verl[f"{loss}use_task_rewards"] else 0.0
-    yield TranslatedSetting("algorithm.params.distill.reward_weight", weight, (f"{loss}use_task_rewards",))
-    yield TranslatedSetting(
+    to.set("algorithm.params.distill.reward_weight", weight, f"{loss}use_task_rewards")
+    to.set(
         "algorithm.params.distill.coef",
         float(verl[f"{loss}distillation_loss_coef"]),
-        (f"{loss}distillation_loss_coef",),
+        f"{loss}distillation_loss_coef",
     )
-    yield TranslatedSetting("algorithm.gamma", 0.0, (f"{TEACHER}enabled",))
+    to.set("algorithm.gamma", 0.0, f"{TEACHER}enabled")
 
 
-def discount(verl: VerlConfig) -> Iterator[Outcome]:
+def discount(verl: VerlConfig, to: Translation) -> None:
     if not distils(verl):
-        yield TranslatedSetting("algorithm.gamma", verl["algorithm.gamma"], ("algorithm.gamma",))
+        to.set("algorithm.gamma", verl["algorithm.gamma"], "algorithm.gamma")
 
 
-def gigpo(verl: VerlConfig) -> Iterator[Outcome]:
+def gigpo(verl: VerlConfig, to: Translation) -> None:
     if verl[ESTIMATOR] != "gigpo":
         return
     for name, ours in (("mode", "mode"), ("step_advantage_w", "step_weight")):
-        yield TranslatedSetting(f"algorithm.params.gigpo.{ours}", verl[f"{GIGPO}{name}"], (f"{GIGPO}{name}",))
+        to.set(f"algorithm.params.gigpo.{ours}", verl[f"{GIGPO}{name}"], f"{GIGPO}{name}")
     if verl[f"{GIGPO}enable_similarity"]:
         sources = (f"{GIGPO}enable_similarity", SIMILAR)
-        yield TranslatedSetting("algorithm.params.gigpo.similarity", float(verl[SIMILAR]), sources)
+        to.set("algorithm.params.gigpo.similarity", float(verl[SIMILAR]), *sources)
 
 
-def hgpo(verl: VerlConfig) -> Iterator[Outcome]:
+def hgpo(verl: VerlConfig, to: Translation) -> None:
     """verl-agent weighs levels by the length of the history that their steps share."""
     if verl[ESTIMATOR] != "hgpo":
         return
     if verl[f"{HGPO}weight_type"] != "length":
-        yield TranslationProblem(f"{verl.as_typed(f'{HGPO}weight_type')}: levels are weighed by their length")
+        to.refuse("levels are weighed by their length", f"{HGPO}weight_type")
     for name, ours in HGPO_SETTINGS.items():
-        yield TranslatedSetting(f"algorithm.params.hgpo.{ours}", verl[f"{HGPO}{name}"], (f"{HGPO}{name}",))
-    yield TranslatedSetting("algorithm.params.hgpo.history", int(verl[PAST]), (PAST,))
+        to.set(f"algorithm.params.hgpo.{ours}", verl[f"{HGPO}{name}"], f"{HGPO}{name}")
+    to.set("algorithm.params.hgpo.history", int(verl[PAST]), PAST)
 
 
-def estimator(verl: VerlConfig) -> Iterator[Outcome]:
+def estimator(verl: VerlConfig, to: Translation) -> None:
     if distils(verl):
         sources = (f"{TEACHER}enabled", ESTIMATOR)
-        yield TranslatedSetting("algorithm.name", "distill", sources)
-        yield TranslatedSetting("algorithm.adv_estimator", "distill", sources)
+        to.set("algorithm.name", "distill", *sources)
+        to.set("algorithm.adv_estimator", "distill", *sources)
         return
     if is_prime(verl):
         for key in ("algorithm.name", "algorithm.adv_estimator"):
-            yield TranslatedSetting(key, "prime", (ESTIMATOR,))
+            to.set(key, "prime", ESTIMATOR)
         return
     source = verl[ESTIMATOR]
     name = ESTIMATORS.get(source, source)
     known = Registered("advantage estimator", "toolwright.algorithms.advantages").names()
     if name not in known:
-        yield TranslationProblem(
-            f"{verl.as_typed(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}"
-        )
+        to.refuse(f"no such estimator; there are {', '.join(sorted(known))}", ESTIMATOR)
         return
     if verl[WORLD] is not None and name in BY_TURNS and verl.family != "RAGEN":
         if name == "grpo" and makes_tasks(verl):
-            yield from _by_turns(verl)
+            _by_turns(verl, to)
             return
-        yield Near(
-            f"{verl.as_typed(ESTIMATOR)}: an attempt is compared with the others of its group, where "
-            "verl-agent's mean counts an attempt once for each of its turns"
+        to.near(
+            "an attempt is compared with the others of its group, where "
+            "verl-agent's mean counts an attempt once for each of its turns",
+            ESTIMATOR,
         )
-    yield TranslatedSetting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
-    yield TranslatedSetting("algorithm.adv_estimator", name, (ESTIMATOR,))
+    to.set("algorithm.name", "ppo" if name == "gae" else name, ESTIMATOR)
+    to.set("algorithm.adv_estimator", name, ESTIMATOR)
     if name == "gdpo":
-        yield from _parts(verl)
+        _parts(verl, to)
 
 
-def _by_turns(verl: VerlConfig) -> Iterator[Outcome]:
+def _by_turns(verl: VerlConfig, to: Translation) -> None:
     """verl-agent's GRPO compares an attempt with the mean over its group's turns: GiGPO without its steps."""
-    yield TranslatedSetting("algorithm.name", "gigpo", (ESTIMATOR,))
-    yield TranslatedSetting("algorithm.adv_estimator", "gigpo", (ESTIMATOR,))
-    yield TranslatedSetting("algorithm.params.gigpo.step_weight", 0.0, (ESTIMATOR,))
+    to.set("algorithm.name", "gigpo", ESTIMATOR)
+    to.set("algorithm.adv_estimator", "gigpo", ESTIMATOR)
+    to.set("algorithm.params.gigpo.step_weight", 0.0, ESTIMATOR)
     mode = "mean_std_norm" if verl[BY_STD] else "mean_norm"
-    yield TranslatedSetting("algorithm.params.gigpo.mode", mode, (BY_STD,))
+    to.set("algorithm.params.gigpo.mode", mode, BY_STD)
 
 
 def weight_share(verl: VerlConfig) -> float:
@@ -165,33 +155,29 @@ def weight_share(verl: VerlConfig) -> float:
     return 1.0 if divided else reward_share(verl)
 
 
-def _parts(verl: VerlConfig) -> Iterator[Outcome]:
+def _parts(verl: VerlConfig, to: Translation) -> None:
     """Parts of the reward by the names that the reward function returns them under; all count alike unless
     weights are given."""
     names, weights = verl[PARTS], verl[WEIGHTS]
     if not names:
-        yield TranslationProblem(f"{verl.as_typed(ESTIMATOR)}: {PARTS} does not say which parts there are")
+        to.refuse(f"{PARTS} does not say which parts there are", ESTIMATOR)
     elif weights is not None and len(weights) != len(names):
-        yield TranslationProblem(f"{verl.as_typed(WEIGHTS)}: a weight for each of {verl.as_typed(PARTS)}")
+        to.refuse(f"a weight for each of {verl.as_typed(PARTS)}", WEIGHTS)
     else:
         for name, weight in zip(names, weights or [1.0] * len(names), strict=True):
-            yield TranslatedSetting(
-                f"algorithm.params.gdpo.scorer_weights.{name}", float(weight), (PARTS, WEIGHTS)
-            )
+            to.set(f"algorithm.params.gdpo.scorer_weights.{name}", float(weight), PARTS, WEIGHTS)
 
 
-def reference(verl: VerlConfig) -> Iterator[Outcome]:
+def reference(verl: VerlConfig, to: Translation) -> None:
     in_loss, in_reward = bool(verl[IN_LOSS]), bool(verl[IN_REWARD])
     if in_loss and in_reward:
-        yield TranslationProblem(
-            f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one"
-        )
+        to.refuse(f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one")
         return
     if in_reward and is_prime(verl):
-        yield Note(f"{verl.as_typed(IN_REWARD)}: without effect in PRIME, whose advantages do not read it")
+        to.note("without effect in PRIME, whose advantages do not read it", IN_REWARD)
         in_reward = False
     where = "loss" if in_loss else "reward" if in_reward else "none"
-    yield TranslatedSetting("algorithm.kl.where", where, (IN_LOSS, IN_REWARD))
+    to.set("algorithm.kl.where", where, IN_LOSS, IN_REWARD)
     actor, control = "actor_rollout_ref.actor.kl_loss_", "algorithm.kl_ctrl."
     kind, coef = (
         (f"{actor}type", f"{actor}coef") if in_loss else ("algorithm.kl_penalty", f"{control}kl_coef")
@@ -199,65 +185,61 @@ def reference(verl: VerlConfig) -> Iterator[Outcome]:
     name = str(verl[kind])
     plus = "+" if name.endswith("+") else ""
     if name == "full":
-        yield TranslationProblem(
-            f"{kind}=full: only the sampled tokens' probabilities are kept; take k3 or kl"
-        )
+        to.refuse(f"{kind}=full: only the sampled tokens' probabilities are kept; take k3 or kl")
         return
     if where != "none":
-        yield TranslatedSetting(
-            "algorithm.kl.estimator", KL_NAMES.get(name.rstrip("+"), name.rstrip("+")) + plus, (kind,)
-        )
+        to.set("algorithm.kl.estimator", KL_NAMES.get(name.rstrip("+"), name.rstrip("+")) + plus, kind)
         share = reward_share(verl) if in_reward else weight_share(verl)
         if share != 1:
-            yield Near(f"{verl.as_typed(coef)}: a tenth of it, as rewards are a tenth")
+            to.near("a tenth of it, as rewards are a tenth", coef)
         weight = verl[coef] if share == 1 else verl[coef] * share
-        yield TranslatedSetting("algorithm.kl.coef", weight, (coef,))
+        to.set("algorithm.kl.coef", weight, coef)
     adapts = in_reward and verl[f"{control}type"] == "adaptive"
-    yield TranslatedSetting(
-        "algorithm.kl.target", verl[f"{control}target_kl"] if adapts else None, (f"{control}type",)
-    )
+    to.set("algorithm.kl.target", verl[f"{control}target_kl"] if adapts else None, f"{control}type")
     if adapts:
-        yield TranslatedSetting("algorithm.kl.horizon", verl[f"{control}horizon"], (f"{control}horizon",))
+        to.set("algorithm.kl.horizon", verl[f"{control}horizon"], f"{control}horizon")
 
 
-def groups(verl: VerlConfig) -> Iterator[Outcome]:
+def groups(verl: VerlConfig, to: Translation) -> None:
     if is_prime(verl) or verl.is_set(prime.FILTERED):
-        yield from prime.groups(verl)
+        prime.groups(verl, to)
         return
     enabled = bool(verl[f"{FILTER}enable"])
     rounds, metric = verl[f"{FILTER}max_num_gen_batches"], verl[f"{FILTER}metric"]
     by_reward = enabled and metric in ("score", "seq_reward", "seq_final_reward")
-    yield TranslatedSetting(
+    to.set(
         "algorithm.selection.dynamic_sampling",
         "reward" if by_reward else enabled,
-        (f"{FILTER}enable", f"{FILTER}metric"),
+        f"{FILTER}enable",
+        f"{FILTER}metric",
     )
     if not enabled:
         return
-    yield TranslatedSetting(
+    to.set(
         "algorithm.selection.max_rounds",
         rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS,
-        (f"{FILTER}max_num_gen_batches",),
+        f"{FILTER}max_num_gen_batches",
     )
     if metric not in (None, "acc") and not by_reward:
-        yield Note(f"{FILTER}metric={metric}: groups are told apart by `acc`, or by the reward without one")
+        to.note(f"{FILTER}metric={metric}: groups are told apart by `acc`, or by the reward without one")
 
 
-def resampled(verl: VerlConfig) -> Iterator[Outcome]:
+def resampled(verl: VerlConfig, to: Translation) -> None:
     """rStar2's GRPO-RoC: of many attempts, the cleanest right ones and some wrong ones are learned from."""
     if not resamples(verl):
         return
     sampled, kept = verl.number(SAMPLES), verl.number(KEPT)
     if sampled % kept:
-        yield TranslationProblem(f"{verl.as_typed(KEPT)} does not divide {verl.as_typed(SAMPLES)}")
-    yield TranslatedSetting("algorithm.selection.oversample", sampled // kept, (RESAMPLED, KEPT, SAMPLES))
-    yield Near(
-        f"{verl.as_typed(RESAMPLED)}: right attempts are drawn by their faults, where rStar2 takes the "
-        "cleanest, and at least one of each kind stays; groups of equal rewards teach nothing, and stay"
+        to.refuse(f"{verl.as_typed(KEPT)} does not divide {verl.as_typed(SAMPLES)}")
+    to.set("algorithm.selection.oversample", sampled // kept, RESAMPLED, KEPT, SAMPLES)
+    to.near(
+        "right attempts are drawn by their faults, where rStar2 takes the "
+        "cleanest, and at least one of each kind stays; groups of equal rewards teach nothing, and stay",
+        RESAMPLED,
     )
 
 
-def correction(verl: VerlConfig) -> Iterator[Outcome]:
+def correction(verl: VerlConfig, to: Translation) -> None:
     """Three generations of the same setting: 0.9's block, 0.6's flat keys, and the cap before them."""
     block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
     mode, level, low, high, source = "none", "token", 0.0, 2.0, block
@@ -280,53 +262,49 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
     elif verl[CAP] and verl[CAP] > 0:
         mode, high, source = "truncate", verl[CAP], CAP
     if verl[REJECT] is not None:
-        yield from _rejection(verl, None if mode == "none" else level)
+        _rejection(verl, to, None if mode == "none" else level)
         return
     if level not in ("token", "sequence") or mode not in ("none", "truncate", "mask"):
-        yield TranslationProblem(
-            f"{verl.as_typed(source)}: weights are of a token or a sequence, and truncated or masked"
-        )
+        to.refuse("weights are of a token or a sequence, and truncated or masked", source)
         return
-    yield TranslatedSetting("algorithm.correction.mode", mode, (source,))
+    to.set("algorithm.correction.mode", mode, source)
     if mode == "none":
         return
-    yield TranslatedSetting("algorithm.correction.level", level, (source,))
-    yield TranslatedSetting("algorithm.correction.high", high, (source, *bounded))
+    to.set("algorithm.correction.level", level, source)
+    to.set("algorithm.correction.high", high, source, *bounded)
     if mode == "mask":
-        yield TranslatedSetting("algorithm.correction.low", low, (source, *bounded))
+        to.set("algorithm.correction.low", low, source, *bounded)
 
 
-def _rejection(verl: VerlConfig, weighed: str | None) -> Iterator[Outcome]:
+def _rejection(verl: VerlConfig, to: Translation, weighed: str | None) -> None:
     """Drop sequences, or tokens, whose ratio leaves a band. `weighed`: the level of verl's weights."""
     named = [name.strip() for name in str(verl[REJECT]).split(",")]
     bounds = str(verl[f"{REJECT}_threshold"] or 2.0).split(",")
     place = next((place for place, name in enumerate(named) if name in (*REJECTIONS, *LEVELS)), None)
     if place is None:
-        yield TranslationProblem(f"{verl.as_typed(REJECT)}: rejection goes by {', '.join(REJECTIONS)}")
+        to.refuse(f"rejection goes by {', '.join(REJECTIONS)}", REJECT)
         return
     level = REJECTIONS.get(named[place], named[place])
     if len(named) > 1:
-        yield Near(f"{verl.as_typed(REJECT)}: {named[place]} alone rejects")
+        to.near(f"{named[place]} alone rejects", REJECT)
     weights = f"{CORRECTION}rollout_is"
     said = f"{verl.as_typed(REJECT)}, {verl.as_typed(weights)}, {verl.as_typed(f'{weights}_threshold')}"
     if weighed is not None and level != "token":
-        yield Near(f"{said}: what is kept is not weighed as well")
+        to.near(f"{said}: what is kept is not weighed as well")
     elif level == "token" and weighed != "token":
-        yield Near(f"{said}: tokens that are kept are weighed by their ratio")
+        to.near(f"{said}: tokens that are kept are weighed by their ratio")
     if not _native(verl):
-        yield Near(
-            f"{verl.as_typed(REJECT)}: what is rejected stays in the mean, at 0, and verl leaves it out"
-        )
+        to.near("what is rejected stays in the mean, at 0, and verl leaves it out", REJECT)
     low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
     if named[place] in REJECTIONS:  # `k1` is of the inverse ratio
         low, high = 1 / high, 1 / low
     sources: tuple[str, ...] = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
     if weighed is not None:
         sources += (weights, f"{weights}_threshold")
-    yield TranslatedSetting("algorithm.correction.mode", "mask" if level == "token" else "reject", sources)
-    yield TranslatedSetting("algorithm.correction.level", level, (REJECT,))
-    yield TranslatedSetting("algorithm.correction.high", high, sources)
-    yield TranslatedSetting("algorithm.correction.low", low, sources)
+    to.set("algorithm.correction.mode", "mask" if level == "token" else "reject", *sources)
+    to.set("algorithm.correction.level", level, REJECT)
+    to.set("algorithm.correction.high", high, *sources)
+    to.set("algorithm.correction.low", low, *sources)
 
 
 def _band(verl: VerlConfig, text: str) -> tuple[float, float]:
@@ -336,142 +314,23 @@ def _band(verl: VerlConfig, text: str) -> tuple[float, float]:
 
 
 def plain_gradient(verl: VerlConfig) -> bool:
-    """Whether verl leaves PPO's clip out: `reinforce`, or its name in 0.6, in bypass mode."""
+    """Return True if verl leaves PPO's clip out: `reinforce`, or its name in 0.6, in bypass mode."""
     return any(verl[key] for key in BYPASS) and (
         verl[f"{CORRECTION}loss_type"] == "reinforce" or bool(verl[PLAIN])
     )
 
 
 def _native(verl: VerlConfig) -> bool:
-    """Whether the native engine samples, whose log-probabilities are the learner's: every ratio is 1."""
+    """Return True if the native engine samples. Its log-probabilities are the learner's: every ratio is 1."""
     engine = verl["actor_rollout_ref.rollout.name"]
     return engine in (None, "hf") or (verl.fit and engine not in verl.machine.engines)
 
 
-def bypass(verl: VerlConfig) -> Iterator[Outcome]:
+def bypass(verl: VerlConfig, to: Translation) -> None:
     for key in BYPASS:
         if not verl[key]:
             continue
         if _native(verl):
-            yield Note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
+            to.note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
         else:
-            yield Near(f"{verl.as_typed(key)}: the old log-probabilities are the learner's own")
-
-
-IN_THE_REWARD = "where `use_kl_in_reward`"
-
-ROWS: list[KeyRow] = [
-    part(
-        ESTIMATOR,
-        ("algorithm.adv_estimator", "algorithm.name"),
-        "the same names; `grpo_vectorized` → `grpo`, `rloo_vectorized` → `rloo`. `gae` brings a critic; "
-        "`grpo` of verl-agent is `gigpo` with `step_weight=0`",
-        estimator,
-    ),
-    part(
-        PARTS,
-        "algorithm.params.gdpo.scorer_weights",
-        "with `gdpo`: what the reward function returns",
-        estimator,
-    ),
-    part(WEIGHTS, "algorithm.params.gdpo.scorer_weights", "unset: 1 each", estimator),
-    part("algorithm.gamma", "algorithm.gamma", "a teacher's grades have none", discount),
-    part(f"{GIGPO}mode", "algorithm.params.gigpo.mode", "with `gigpo`", gigpo),
-    part(f"{GIGPO}step_advantage_w", "algorithm.params.gigpo.step_weight", "with `gigpo`", gigpo),
-    part(f"{GIGPO}enable_similarity", "algorithm.params.gigpo.similarity", "with `gigpo`", gigpo),
-    part(SIMILAR, "algorithm.params.gigpo.similarity", "with `enable_similarity`", gigpo),
-    part(f"{HGPO}weight_type", (), "only `length`", hgpo),
-    *(
-        part(f"{HGPO}{name}", f"algorithm.params.hgpo.{ours}", "with `hgpo`", hgpo)
-        for name, ours in HGPO_SETTINGS.items()
-    ),
-    part(
-        f"{TEACHER}enabled", "algorithm.adv_estimator", "`distill`: a teacher grades each token", distillation
-    ),
-    *(
-        part(f"{TEACHER}distillation_loss.{name}", ours, how, distillation)
-        for name, ours, how in (
-            ("loss_mode", (), "`k1`; others with `--fit`: nearly"),
-            ("use_policy_gradient", (), "true; false with `--fit`: nearly"),
-            ("use_task_rewards", "algorithm.params.distill.reward_weight", "true → 1"),
-            ("distillation_loss_coef", "algorithm.params.distill.coef", ""),
-            ("loss_max_clamp", (), "with `--fit`: grades are not clamped"),
-            ("log_prob_min_clamp", (), "with `--fit`: grades are not clamped"),
-        )
-    ),
-    part(
-        f"{TEACHERS}.*", "algorithm.params.distill.teacher", "`model_path` of the one teacher", distillation
-    ),
-    same("algorithm.lam", "algorithm.lam"),
-    same(BY_STD, "algorithm.normalize_by_std"),
-    part(IN_LOSS, "algorithm.kl.where", "`loss`", reference),
-    part("actor_rollout_ref.actor.kl_loss_coef", "algorithm.kl.coef", "where `use_kl_loss`", reference),
-    part(
-        "actor_rollout_ref.actor.kl_loss_type",
-        "algorithm.kl.estimator",
-        "where `use_kl_loss`: `kl` → `k1`, `mse` → `k2`, `low_var_kl` → `k3`, `abs`; + as there; not `full`",
-        reference,
-    ),
-    part(IN_REWARD, "algorithm.kl.where", "`reward`; not together with `use_kl_loss`", reference),
-    part("algorithm.kl_penalty", "algorithm.kl.estimator", f"{IN_THE_REWARD}; names as above", reference),
-    part("algorithm.kl_ctrl.kl_coef", "algorithm.kl.coef", IN_THE_REWARD, reference),
-    part(
-        "algorithm.kl_ctrl.type", "algorithm.kl.target", "`fixed`: null; `adaptive`: `target_kl`", reference
-    ),
-    part("algorithm.kl_ctrl.target_kl", "algorithm.kl.target", "where `adaptive`", reference),
-    part("algorithm.kl_ctrl.horizon", "algorithm.kl.horizon", "where `adaptive`", reference),
-    part(f"{FILTER}enable", "algorithm.selection.dynamic_sampling", "DAPO's dynamic sampling", groups),
-    part(
-        f"{FILTER}max_num_gen_batches",
-        "algorithm.selection.max_rounds",
-        f"0: {UNLIMITED_ROUNDS:,}. After that the step learns from what there is, where verl stops the run",
-        groups,
-    ),
-    part(
-        f"{FILTER}metric", "algorithm.selection.dynamic_sampling", "`acc` → true, a reward → `reward`", groups
-    ),
-    part(RESAMPLED, "algorithm.selection.oversample", "rStar2, with `--fit`: GRPO-RoC, nearly", resampled),
-    part(KEPT, "rollout.samples", "rStar2: as many of `rollout.n` are learned from", resampled),
-    part("augmentation.*", (), "rStar2: `do_down_sampling` says what is near", resampled),
-    part(
-        f"{CORRECTION}rollout_is",
-        "algorithm.correction.mode",
-        "`token` or `sequence`: `truncate`; `mask` with a threshold of `low_high`",
-        correction,
-    ),
-    part(f"{CORRECTION}rollout_is_threshold", "algorithm.correction.high", "", correction),
-    part(
-        REJECT,
-        ("algorithm.correction.mode", "algorithm.correction.level"),
-        "`token_k1` → `mask`; `seq_sum_k1` → `reject` by sequence, `seq_mean_k1` by its geometric mean; "
-        "before 0.8 `token`, `sequence`, `geometric`",
-        correction,
-    ),
-    part(f"{REJECT}_threshold", "algorithm.correction.high", "`low_high`, or the upper bound", correction),
-    part(f"{REJECT}_threshold_lower", "algorithm.correction.low", "", correction),
-    part("algorithm.rollout_is", "algorithm.correction.mode", "0.6: as `rollout_is_mode` says", correction),
-    *(
-        part(f"algorithm.rollout_is_{name}", f"algorithm.correction.{ours}", "0.6", correction)
-        for name, ours in (
-            ("threshold", "high"),
-            ("threshold_lower", "low"),
-            ("level", "level"),
-            ("mode", "mode"),
-        )
-    ),
-    part(CAP, "algorithm.correction.high", "0.5: truncated weights of tokens", correction),
-    part(
-        f"{CORRECTION}bypass_mode",
-        (),
-        "so already with the native engine, whose numbers are the learner's",
-        bypass,
-    ),
-    part(f"{CORRECTION}bypass_old_logprob_for_rollout", (), "the same", bypass),
-    part(
-        f"{CORRECTION}loss_type",
-        "algorithm.loss",
-        "in bypass mode: `reinforce` → `reinforce`; `ppo_clip`: as `loss_mode` says",
-        bypass,
-    ),
-    part(PLAIN, "algorithm.loss", "0.6: `reinforce`, in bypass mode", bypass),
-]
+            to.near("the old log-probabilities are the learner's own", key)

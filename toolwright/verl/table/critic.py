@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    part,
-)
-from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import has_critic
 from toolwright.verl.table.environment import reward_share
 from toolwright.verl.table.model import PATH
+from toolwright.verl.translation import Translation
 
 ALIKE = {
     "critic.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
@@ -25,49 +15,31 @@ ALIKE = {
 }
 
 
-def clip_value(verl: VerlConfig) -> Iterator[Outcome]:
+def clip_value(verl: VerlConfig, to: Translation) -> None:
     """A bound on how far a value moves, in units of the reward."""
     key, share = "critic.cliprange_value", reward_share(verl)
     if not has_critic(verl):
         return
     if share != 1:
-        yield Near(f"{verl.as_typed(key)}: a tenth of it, as rewards are a tenth")
-    yield TranslatedSetting("algorithm.clip_value", verl[key] if share == 1 else verl[key] * share, (key,))
+        to.near("a tenth of it, as rewards are a tenth", key)
+    to.set("algorithm.clip_value", verl[key] if share == 1 else verl[key] * share, key)
 
 
-def alike(verl: VerlConfig) -> Iterator[Outcome]:
+def alike(verl: VerlConfig, to: Translation) -> None:
     for mine, actors in ALIKE.items():
         if has_critic(verl) and verl.is_set(mine) and verl[mine] != verl[actors]:
-            yield Near(f"{verl.as_typed(mine)}: the critic has the actor's, {verl.as_typed(actors)}")
+            to.near(f"the critic has the actor's, {verl.as_typed(actors)}", mine)
 
 
-def presence(verl: VerlConfig) -> Iterator[Outcome]:
+def presence(verl: VerlConfig, to: Translation) -> None:
     enabled = verl["critic.enable"]
     if enabled is not None and bool(enabled) != has_critic(verl):
         there = "there is one" if has_critic(verl) else "there is none"
-        yield Note(f"{verl.as_typed('critic.enable')}: {there}, as algorithm.adv_estimator decides")
+        to.note(f"{there}, as algorithm.adv_estimator decides", "critic.enable")
 
 
-def value_mean(verl: VerlConfig) -> Iterator[Outcome]:
+def value_mean(verl: VerlConfig, to: Translation) -> None:
     key = "critic.loss_agg_mode"
     if has_critic(verl) and verl[key] != "token-mean":
         text = f"{verl.as_typed(key)}: the critic's loss is a mean over tokens"
-        yield Near(text) if verl.is_set(key) else Note(text)
-
-
-MEMORY = "one device and one budget for now; a matter of memory and speed"
-
-ROWS: list[KeyRow] = [
-    part("critic.enable", (), "there is a critic where the estimator is `gae`", presence),
-    *optimizer.rows("critic.", "update.critic", enabled=has_critic),
-    part("critic.cliprange_value", "algorithm.clip_value", "", clip_value),
-    part("critic.ppo_mini_batch_size", "update.minibatches", "the actor's; another one with `--fit`", alike),
-    part("critic.ppo_epochs", "update.epochs", "the actor's; another one with `--fit`", alike),
-    part(
-        "critic.model.path",
-        "model.path",
-        "the critic begins as the policy: the actor's path, or another one with `--fit`",
-        alike,
-    ),
-    part("critic.loss_agg_mode", (), "the critic's loss is a mean over tokens", value_mean),
-]
+        (to.near if verl.is_set(key) else to.note)(text)

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from toolwright.verl.config import SEARCH_R1, VerlConfig
-from toolwright.verl.row import (
-    FitChange,
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-    same,
-)
+from toolwright.verl.translation import Translation
 
 TRAIN, HELD_OUT = "data.train_files", "data.val_files"
 BATCH, MINI_BATCH = "data.train_batch_size", "actor_rollout_ref.actor.ppo_mini_batch_size"
@@ -48,12 +37,12 @@ def training_tasks(verl: VerlConfig) -> int | None:
 
 
 def makes_tasks(verl: VerlConfig) -> bool:
-    """Whether an environment of verl-agent's makes the tasks; its search reads questions from the files."""
+    """Return True if an environment of verl-agent makes the tasks. Its search reads them from the files."""
     return verl[WORLD] not in (None, "search")
 
 
 def batch_key(verl: VerlConfig) -> str:
-    """Which key says how many prompts a step has: verl samples `gen_batch_size` of them if it is set. With
+    """The key that says how many prompts a step has: verl samples `gen_batch_size` of them if it is set. With
     groups filtered, those are drawn until there are `train_batch_size`."""
     if verl[ROUND] is not None and not verl[FILTER] and not fully_async(verl) and not fetches(verl):
         return ROUND
@@ -61,7 +50,8 @@ def batch_key(verl: VerlConfig) -> str:
 
 
 def fetches(verl: VerlConfig) -> bool:
-    """Whether `gen_batch_size` is but how many prompts are fetched at a time, as in verl's newest trainer."""
+    """Return True if `gen_batch_size` only says how many prompts are fetched at a time, as in verl's newest
+    trainer."""
     asked = verl.is_set("trainer.use_v1") and bool(verl["trainer.use_v1"])
     return asked or any(key.startswith("trainer.v1.") for key in verl.overrides)
 
@@ -137,7 +127,7 @@ def counts_attempts(verl: VerlConfig) -> bool:
 
 
 def resamples(verl: VerlConfig) -> bool:
-    """Whether rStar2 chooses among a group's attempts."""
+    """Return True if rStar2 chooses among a group's attempts."""
     return bool(verl[RESAMPLED]) and int(verl[KEPT]) > 0
 
 
@@ -148,7 +138,7 @@ def samples_key(verl: VerlConfig) -> str:
 
 
 def steps(verl: VerlConfig) -> int | None:
-    """As set, or the whole batches of an epoch × epochs. verl drops what is left over at an epoch's end.
+    """The number of steps: as set, or the whole batches of an epoch × epochs: verl drops an epoch's rest.
 
     None where that takes rows of a file that may be missing and is, and where nothing is learned.
     """
@@ -169,71 +159,75 @@ def updates(verl: VerlConfig) -> int:
     return minibatches(verl) * verl.number("actor_rollout_ref.actor.ppo_epochs")
 
 
-def batch(verl: VerlConfig) -> Iterator[Outcome]:
+def batch(verl: VerlConfig, to: Translation) -> None:
     size, found, key, asked = prompts(verl), training_tasks(verl), batch_key(verl), requested(verl)
     if size < asked:
         used = verl.machine.used(devices(verl))
-        yield FitChange(
+        to.changes.append(
             f"{verl.name_of(key)} {asked:,} → {size:,}: {devices(verl)} devices "
             f"{'asked for' if verl.is_set(GPUS) else 'by default'}, {used} used"
             + ("" if found is None else f"; {found:,} training tasks")
         )
     if found is not None and found < size:
-        yield TranslationProblem(
+        to.refuse(
             f"{verl.as_typed(key)} is more than the {found:,} rows of {', '.join(verl.paths(TRAIN))}, so "
             "not one step could be taken; lower it, or let --fit do so"
         )
     sources = (MINI_BATCH, AHEAD, BATCH) if fully_async(verl) else (key,)
-    yield TranslatedSetting("rollout.prompts", size, sources)
+    to.set("rollout.prompts", size, *sources)
     if verl[ROUND] is not None and verl[FILTER]:
-        yield Note(
-            f"{verl.as_typed(ROUND)}: a round of dynamic sampling draws {BATCH} prompts, and what is learned "
-            "from are the first groups that can teach, as in verl; fewer are sampled and thrown away"
+        to.note(
+            f"a round of dynamic sampling draws {BATCH} prompts, and what is learned "
+            "from are the first groups that can teach, as in verl; fewer are sampled and thrown away",
+            ROUND,
         )
     elif verl[ROUND] is not None and fetches(verl):
-        yield Note(f"{verl.as_typed(ROUND)}: how many prompts verl fetches at a time; a step has {BATCH}")
-    yield from _parts(verl, asked, key)
+        to.note(f"how many prompts verl fetches at a time; a step has {BATCH}", ROUND)
+    _parts(verl, to, asked, key)
     wanted, found_updates = _minibatches_asked(verl), minibatches(verl)
     if found_updates < wanted and verl[WORLD] is None:
-        yield FitChange(f"{wanted} updates a step → {found_updates}: no more than there are attempts")
-    yield TranslatedSetting("update.minibatches", minibatches(verl), (*sources, MINI_BATCH))
+        to.changes.append(f"{wanted} updates a step → {found_updates}: no more than there are attempts")
+    to.set("update.minibatches", minibatches(verl), *sources, MINI_BATCH)
 
 
-def _parts(verl: VerlConfig, asked: int, key: str) -> Iterator[Outcome]:
-    """What there is to say about how a step divides into minibatches."""
+def _parts(verl: VerlConfig, to: Translation, asked: int, key: str) -> None:
+    """Say where a step does not divide into minibatches as it does in verl."""
     part = verl.number(MINI_BATCH)
     if counts_turns(verl):
-        yield Near(
+        to.near(
             f"{verl.as_typed(MINI_BATCH)} counts turns in verl-agent, and whole attempts make a minibatch "
             f"here: as many minibatches as if every attempt took {verl.as_typed('env.max_steps')} turns"
         )
     elif part > asked * (attempts(verl) if counts_attempts(verl) else 1):
         text = f"{verl.as_typed(MINI_BATCH)} is more than {verl.as_typed(key)}: one update a step"
         own = verl.is_set(MINI_BATCH) and not verl["actor_rollout_ref.actor.use_dynamic_bsz"]
-        yield Near(f"{text}, where verl refuses it") if own else Note(text)
+        if own:
+            to.near(f"{text}, where verl refuses it")
+        else:
+            to.note(text)
     elif asked % part and not counts_attempts(verl):
-        yield Note(
+        to.note(
             f"{verl.as_typed(MINI_BATCH)} does not divide {verl.as_typed(key)}: minibatches differ by one"
         )
 
 
-def train_files(verl: VerlConfig) -> Iterator[Outcome]:
+def train_files(verl: VerlConfig, to: Translation) -> None:
     if makes_tasks(verl):
         for key in (TRAIN, HELD_OUT):
             if verl.is_set(key):
-                yield Note(f"{verl.as_typed(key)}: not used: the environment makes its own tasks")
+                to.note("not used: the environment makes its own tasks", key)
         return
-    yield from _own_class(verl)
-    yield TranslatedSetting("task.train", _one_or_many(verl.paths(TRAIN)), (TRAIN,))
+    _own_class(verl, to)
+    to.set("task.train", _one_or_many(verl.paths(TRAIN)), TRAIN)
     for path in verl.paths(TRAIN):
         verl.lacks(path)
     limit = COUNTED if verl[COUNTED] is not None else MOST
     some = isinstance(verl[limit], int) and verl[limit] > 0
     size = (training_tasks(verl) or verl[limit]) if some else None
-    yield TranslatedSetting("task.train_size", size, (limit,))
+    to.set("task.train_size", size, limit)
 
 
-def _own_class(verl: VerlConfig) -> Iterator[Outcome]:
+def _own_class(verl: VerlConfig, to: Translation) -> None:
     """A class of the user's that reads the files; it may make other rows of them than they have."""
     path, name = verl[CLASS_FILE], verl[CLASS_NAME]
     if path is None or name is None:
@@ -243,129 +237,70 @@ def _own_class(verl: VerlConfig) -> Iterator[Outcome]:
         path = path.removeprefix("pkg://")
     else:
         verl.lacks(path)
-    yield TranslatedSetting("task.name", "dataset_class", (CLASS_FILE, CLASS_NAME))
-    yield TranslatedSetting("task.params.path", path, (CLASS_FILE,))
-    yield TranslatedSetting("task.params.name", str(name), (CLASS_NAME,))
+    to.set("task.name", "dataset_class", CLASS_FILE, CLASS_NAME)
+    to.set("task.params.path", path, CLASS_FILE)
+    to.set("task.params.name", str(name), CLASS_NAME)
 
 
-def val_files(verl: VerlConfig) -> Iterator[Outcome]:
+def val_files(verl: VerlConfig, to: Translation) -> None:
     if makes_tasks(verl):
         if verl[PLAYED] is not None:
-            yield TranslatedSetting("task.held_out_size", verl.number(PLAYED), (PLAYED,))
+            to.set("task.held_out_size", verl.number(PLAYED), PLAYED)
         return
     there = all(Path(path).expanduser().exists() for path in verl.paths(HELD_OUT))
     never = not verl["trainer.val_before_train"] and verl[EVAL_EVERY] <= 0
     if never or (not there and not verl.is_set(HELD_OUT)):
         if not never:
-            yield Note(f"{HELD_OUT} is not set: nothing is evaluated")
-        yield TranslatedSetting("task.held_out", [], (HELD_OUT,))
+            to.note(f"{HELD_OUT} is not set: nothing is evaluated")
+        to.set("task.held_out", [], HELD_OUT)
         return
     found = verl.rows_of(HELD_OUT)
-    yield TranslatedSetting("task.held_out", _one_or_many(verl.paths(HELD_OUT)), (HELD_OUT,))
+    to.set("task.held_out", _one_or_many(verl.paths(HELD_OUT)), HELD_OUT)
     limit = JUDGED if verl[JUDGED] is not None else "data.val_max_samples"
     most = verl[limit] if isinstance(verl[limit], int) and verl[limit] > 0 else None
     size = min(filter(None, (found, most)), default=None)
     if size is not None:
-        yield TranslatedSetting("task.held_out_size", size, (limit,))
+        to.set("task.held_out_size", size, limit)
 
 
-def long_prompts(verl: VerlConfig) -> Iterator[Outcome]:
+def long_prompts(verl: VerlConfig, to: Translation) -> None:
     """Search-R1 cuts what an attempt begins with from the left, to a limit of its own."""
     own_limit = verl[START] is not None
     limit = START if own_limit else "data.max_prompt_length"
-    yield TranslatedSetting("task.max_prompt_tokens", verl.number(limit), (limit,))
+    to.set("task.max_prompt_tokens", verl.number(limit), limit)
     cut = "left" if own_limit else str(verl[CUT])
     if cut not in (*CUTS, "error"):
-        yield TranslationProblem(f"{verl.as_typed(CUT)}: expected error, {', '.join(CUTS)}")
+        to.refuse(f"expected error, {', '.join(CUTS)}", CUT)
         return
-    yield TranslatedSetting("task.long_prompts", "skip" if verl[SKIP] else cut, (SKIP, CUT))
+    to.set("task.long_prompts", "skip" if verl[SKIP] else cut, SKIP, CUT)
 
 
-def images(verl: VerlConfig) -> Iterator[Outcome]:
+def images(verl: VerlConfig, to: Translation) -> None:
     """The column whose images `<image>` in a prompt stands for; an environment shows its own."""
     if verl.is_set(IMAGES) and verl[IMAGES] and not makes_tasks(verl):
-        yield TranslatedSetting("task.params.images", str(verl[IMAGES]), (IMAGES,))
+        to.set("task.params.images", str(verl[IMAGES]), IMAGES)
 
 
-def moving(verl: VerlConfig) -> Iterator[Outcome]:
+def moving(verl: VerlConfig, to: Translation) -> None:
     """Refuse a line that names a column of videos: a run on the rest would learn something else."""
     for key in MOVING:
         if verl.is_set(key) and verl[key]:
-            yield TranslationProblem(
-                f"{verl.as_typed(key)}: models here read text and images; leave the key out for a file "
-                "without that column"
+            to.refuse(
+                "models here read text and images; leave the key out for a file without that column", key
             )
 
 
-def order(verl: VerlConfig) -> Iterator[Outcome]:
+def order(verl: VerlConfig, to: Translation) -> None:
     key = verl.first("data.shuffle", "data.shuffle_train_dataloader")
-    yield TranslatedSetting("task.order", "shuffled" if verl[key] else "as_listed", (key,))
+    to.set("task.order", "shuffled" if verl[key] else "as_listed", key)
 
 
-def template(verl: VerlConfig) -> Iterator[Outcome]:
+def template(verl: VerlConfig, to: Translation) -> None:
     """The arguments one by one, however they were given."""
     for name, value in (verl[TEMPLATE.rstrip(".")] or {}).items():
         key = verl.first(f"{TEMPLATE}{name}", TEMPLATE.rstrip("."))
-        yield TranslatedSetting(f"rollout.template.{name}", value, (key,))
+        to.set(f"rollout.template.{name}", value, key)
 
 
 def _one_or_many(files: list[str]) -> Any:
     return files[0] if len(files) == 1 else files
-
-
-ROWS: list[KeyRow] = [
-    part(TRAIN, "task.train", "one file or a list; `task=file` is chosen", train_files),
-    part(
-        MOST,
-        "task.train_size",
-        "−1: all. Taken from all over the file, the same ones for every seed",
-        train_files,
-    ),
-    part(
-        HELD_OUT,
-        "task.held_out",
-        "one file or a list; nothing is evaluated where it is unset and verl's default file is not there",
-        val_files,
-    ),
-    part("data.val_max_samples", "task.held_out_size", "−1: all", val_files),
-    part(
-        PLAYED,
-        "task.held_out_size",
-        "of verl-agent's environments; elsewhere held-out tasks share the engine's slots",
-        val_files,
-    ),
-    part(
-        BATCH, "rollout.prompts", "prompts a step. Where an epoch ends within a step, the next begins", batch
-    ),
-    part(
-        ROUND,
-        "rollout.prompts",
-        "prompts a step, if groups are not filtered; if they are, a round draws `train_batch_size`",
-        batch,
-    ),
-    part("data.max_prompt_length", "task.max_prompt_tokens", "", long_prompts),
-    part(SKIP, "task.long_prompts", "`skip` if true, else as `truncation` says", long_prompts),
-    part(CUT, "task.long_prompts", "`error`, or cut as in verl: `left`, `right`, `middle`", long_prompts),
-    part(START, "task.max_prompt_tokens", "Search-R1: longer ones are cut from the left", long_prompts),
-    part(IMAGES, "task.params.images", "the column of the images that `<image>` stands for", images),
-    *(part(key, (), "models here read text and images: an error if it is set", moving) for key in MOVING),
-    part(
-        "data.max_response_length",
-        ("rollout.max_tokens", "model.context"),
-        "see `actor_rollout_ref.rollout.response_length`",
-        lambda verl: iter(()),
-    ),
-    part("data.shuffle", "task.order", "`shuffled` or `as_listed`", order),
-    part("data.shuffle_train_dataloader", "task.order", "Search-R1's name of it", order),
-    part(COUNTED, "task.train_size", "Search-R1: null: all", train_files),
-    part(JUDGED, "task.held_out_size", "Search-R1: null: all", val_files),
-    part(
-        CLASS_FILE,
-        ("task.name", "task.params"),
-        "`dataset_class`: your `RLHFDataset` makes the rows",
-        train_files,
-    ),
-    part(CLASS_NAME, "task.params", "the class in that file", train_files),
-    same("data.seed", "run.seed", "where it is set; every random choice follows from it", unset="ours"),
-    part(f"{TEMPLATE}*", "rollout.template", "arguments of the chat template by name", template),
-]

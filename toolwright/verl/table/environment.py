@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, Near, Note, Outcome, TranslatedSetting, TranslationProblem, part
 from toolwright.verl.table.data import WORLD, makes_tasks
-from toolwright.verl.table.rollout import TURNS, samples
+from toolwright.verl.table.rollout import TURNS
+from toolwright.verl.translation import Translation
 
 SOKOBAN = "env.sokoban."
 SEED, HISTORY = "env.seed", "env.history_length"
@@ -23,7 +22,7 @@ TAGS = {"RAGEN": "answer"}
 
 @dataclass(frozen=True)
 class PlayedWorld:
-    """What plays an environment of verl-agent's here, and how it differs."""
+    """The task that stands for an environment of verl-agent, and how it differs."""
 
     task: str
     differs: str
@@ -73,55 +72,56 @@ GAMES = {
 }
 
 
-def world(verl: VerlConfig) -> Iterator[Outcome]:
+def world(verl: VerlConfig, to: Translation) -> None:
     """The task that has the environment; verl-agent's actions stand in `<action>` tags."""
     if verl[WORLD] is not None and verl.family != "RAGEN":
-        yield Near(
-            f"{verl.as_typed(HISTORY)}: all turns of an attempt stay in view, in one sequence, where each of "
-            "verl-agent's begins anew with the last ones in its prompt"
+        to.near(
+            "all turns of an attempt stay in view, in one sequence, where each of "
+            "verl-agent's begins anew with the last ones in its prompt",
+            HISTORY,
         )
     if makes_tasks(verl) or (verl[WORLD] is not None and not verl.is_set("data.seed")):
-        yield TranslatedSetting("run.seed", int(verl[SEED]), (SEED,))
+        to.set("run.seed", int(verl[SEED]), SEED)
     if not makes_tasks(verl):
         return
     name, typed = str(verl[WORLD]).lower(), verl.as_typed(WORLD)
     if name not in WORLDS:
         reason = REFUSED.get(name, f"there is no such environment; {OWN}")
-        yield TranslationProblem(f"{typed}: {reason}")
+        to.refuse(f"{typed}: {reason}")
         return
     found = _played(verl) or WORLDS[name]
-    yield TranslatedSetting("task.name", found.task, (WORLD,))
-    yield TranslatedSetting("task.params.action_tag", TAGS.get(verl.family, "action"), (WORLD,))
-    yield TranslatedSetting("rollout.agent", "environment", (WORLD,))
-    yield Near(f"{typed}: {found.differs}")
+    to.set("task.name", found.task, WORLD)
+    to.set("task.params.action_tag", TAGS.get(verl.family, "action"), WORLD)
+    to.set("rollout.agent", "environment", WORLD)
+    to.near(f"{typed}: {found.differs}")
     if found.package and importlib.util.find_spec(found.package) is None:
-        yield Note(f"{typed}: needs the package {found.package}, which is not installed")
+        to.note(f"{typed}: needs the package {found.package}, which is not installed")
     if found.task == "sokoban":
-        yield from _sokoban(verl)
+        _sokoban(verl, to)
     elif found.task == "alfworld":
-        yield from _alfworld(verl)
+        _alfworld(verl, to)
     elif found.task == "gymnasium":
         actions, told = GAMES[name.partition("/")[2].partition("-")[0]]
-        yield TranslatedSetting("task.params.id", f"{found.package}:{verl[WORLD]}", (WORLD,))
-        yield TranslatedSetting("task.params.actions", actions, (WORLD,))
-        yield TranslatedSetting("task.params.instructions", told, (WORLD,))
-    yield TranslatedSetting("rollout.max_turns", verl.number(TURNS), (TURNS,))
+        to.set("task.params.id", f"{found.package}:{verl[WORLD]}", WORLD)
+        to.set("task.params.actions", actions, WORLD)
+        to.set("task.params.instructions", told, WORLD)
+    to.set("rollout.max_turns", verl.number(TURNS), TURNS)
 
 
-def _sokoban(verl: VerlConfig) -> Iterator[Outcome]:
+def _sokoban(verl: VerlConfig, to: Translation) -> None:
     rows, columns = (int(side) for side in verl[f"{SOKOBAN}dim_room"])
     size = max(3, min(rows, columns) - 2)  # its room counts the walls around
-    yield TranslatedSetting("task.params.size", size, (f"{SOKOBAN}dim_room",))
+    to.set("task.params.size", size, f"{SOKOBAN}dim_room")
     for key, ours in (("num_boxes", "boxes"), ("search_depth", "pulls")):
-        yield TranslatedSetting(f"task.params.{ours}", int(verl[f"{SOKOBAN}{key}"]), (f"{SOKOBAN}{key}",))
+        to.set(f"task.params.{ours}", int(verl[f"{SOKOBAN}{key}"]), f"{SOKOBAN}{key}")
     if verl[f"{SOKOBAN}mode"] == "rgb_array":
-        yield TranslatedSetting("task.params.images", True, (f"{SOKOBAN}mode",))
+        to.set("task.params.images", True, f"{SOKOBAN}mode")
 
 
-def _alfworld(verl: VerlConfig) -> Iterator[Outcome]:
+def _alfworld(verl: VerlConfig, to: Translation) -> None:
     verl.lacks(os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld")
     rooms = "unseen" if verl[HELD_OUT] == "eval_out_of_distribution" else "seen"
-    yield TranslatedSetting("task.params.rooms", rooms, (HELD_OUT,))
+    to.set("task.params.rooms", rooms, HELD_OUT)
 
 
 def _played(verl: VerlConfig) -> PlayedWorld | None:
@@ -135,43 +135,17 @@ def reward_share(verl: VerlConfig) -> float:
     return 1.0 if found is None else 1 / found.success
 
 
-def penalty(verl: VerlConfig) -> Iterator[Outcome]:
+def penalty(verl: VerlConfig, to: Translation) -> None:
     found = _played(verl)
     if found is not None and verl[PENALISED]:
         price = float(verl[PENALTY]) / found.success
         if verl.family != "RAGEN":
-            yield Near(
-                f"{verl.as_typed(PENALTY)}: an invalid action lowers what the whole attempt earns, where "
-                "verl-agent takes it from that turn alone"
+            to.near(
+                "an invalid action lowers what the whole attempt earns, where "
+                "verl-agent takes it from that turn alone",
+                PENALTY,
             )
-        yield TranslatedSetting("task.params.invalid_penalty", price, (PENALISED, PENALTY))
+        to.set("task.params.invalid_penalty", price, PENALISED, PENALTY)
     elif verl[WORLD] == "search" and verl[PENALISED]:
         words = f"{verl.as_typed(PENALISED)}, {verl.as_typed(PENALTY)}"
-        yield Near(f"{words}: a turn that neither searches nor answers costs nothing")
-
-
-ROWS: list[KeyRow] = [
-    part(
-        WORLD,
-        ("task.name", "rollout.agent"),
-        "with `--fit`: `Sokoban` → `sokoban`, `Webshop` → `shop`, `alfworld/AlfredTWEnv` → `alfworld`, "
-        "`gym_cards/…` → `gymnasium`; `search` → the search agent",
-        world,
-    ),
-    part(
-        TURNS,
-        ("rollout.max_turns", "model.context"),
-        "turns of an attempt; the context holds all of them",
-        world,
-    ),
-    part(SEED, "run.seed", "every random choice follows from it", world),
-    part(HISTORY, (), "with `--fit`: all turns of an attempt stay in view", world),
-    part("env.rollout.n", "rollout.samples", "attempts at each task; −1: 1", samples),
-    part(HELD_OUT, "task.params", "`rooms`: `eval_in_distribution` → `seen`, else `unseen`", world),
-    part(f"{SOKOBAN}dim_room", "task.params", "`size`: without the walls around", world),
-    part(f"{SOKOBAN}num_boxes", "task.params", "`boxes`", world),
-    part(f"{SOKOBAN}search_depth", "task.params", "`pulls`", world),
-    part(f"{SOKOBAN}mode", "task.params", "`images`, where `rgb_array`; else text", world),
-    part(PENALISED, "task.params", "`invalid_penalty`, with an environment", penalty),
-    part(PENALTY, "task.params", "`invalid_penalty`: what an action that is none costs", penalty),
-]
+        to.near(f"{words}: a turn that neither searches nor answers costs nothing")

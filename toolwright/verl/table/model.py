@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    FitChange,
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-)
+from toolwright.verl.translation import Translation
 
 MODEL = "actor_rollout_ref.model."
 PATH = f"{MODEL}path"
-RECOMPUTED = f"{MODEL}enable_gradient_checkpointing"
 RANK, ALPHA = f"{MODEL}lora_rank", f"{MODEL}lora_alpha"
 TARGETS, ADAPTER = f"{MODEL}target_modules", f"{MODEL}lora_adapter_path"
 DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
@@ -47,33 +37,34 @@ MATRICES = {
 }
 
 
-def path(verl: VerlConfig) -> Iterator[Outcome]:
+def path(verl: VerlConfig, to: Translation) -> None:
     if not verl.is_set(PATH) or verl[PATH] is None:
-        yield TranslationProblem(f"{PATH} is not set: name a Hugging Face folder")
+        to.refuse(f"{PATH} is not set: name a Hugging Face folder")
         return
     name = str(verl[PATH])
     if UNSEEN.search(name.rstrip("/").rpartition("/")[2].replace("_", "-")):
-        yield TranslationProblem(
-            f"{verl.as_typed(PATH)}: a model whose images or sounds are not read here; those of Qwen2-VL to "
-            "Qwen3-VL, Idefics3 and SmolVLM are"
+        to.refuse(
+            "a model whose images or sounds are not read here; those of Qwen2-VL to "
+            "Qwen3-VL, Idefics3 and SmolVLM are",
+            PATH,
         )
     if looks_local(name):
         verl.lacks(name)
-    yield TranslatedSetting("model.path", name, (PATH,))
+    to.set("model.path", name, PATH)
 
 
-def frozen(verl: VerlConfig) -> Iterator[Outcome]:
+def frozen(verl: VerlConfig, to: Translation) -> None:
     """Unset or false, vision learns with the rest, as in verl."""
     if verl[FREEZE]:
-        yield TranslatedSetting("model.config.freeze_vision_tower", True, (FREEZE,))
+        to.set("model.config.freeze_vision_tower", True, FREEZE)
 
 
 def looks_local(name: str) -> bool:
-    """Whether this is a folder rather than `owner/name` of the hub."""
+    """Return True if this is a folder rather than `owner/name` of the hub."""
     return name.startswith(("/", "~", ".")) or name.count("/") != 1 or Path(name).exists()
 
 
-def overrides(verl: VerlConfig) -> Iterator[Outcome]:
+def overrides(verl: VerlConfig, to: Translation) -> None:
     """Settings of config.json, by their own names; Megatron has them a block deeper."""
     given = verl[OVERRIDES] or {}
     nested = {
@@ -82,117 +73,65 @@ def overrides(verl: VerlConfig) -> Iterator[Outcome]:
     for name, block in {"": {k: v for k, v in given.items() if k not in nested}, **nested}.items():
         prefix = f"{OVERRIDES}.{name}." if name else f"{OVERRIDES}."
         for setting, value in block.items():
-            yield from _override(verl, verl.first(f"{prefix}{setting}", OVERRIDES), setting, value)
+            _override(verl, to, verl.first(f"{prefix}{setting}", OVERRIDES), setting, value)
 
 
-def _override(verl: VerlConfig, key: str, setting: str, value: Any) -> Iterator[Outcome]:
+def _override(verl: VerlConfig, to: Translation, key: str, setting: str, value: Any) -> None:
     if setting in DROPOUTS or setting == "freeze_moe_router":
         if value:
-            yield TranslationProblem(
-                f"{verl.as_typed(key)}: nothing is dropped or frozen while a policy learns"
-            )
+            to.refuse("nothing is dropped or frozen while a policy learns", key)
         else:
-            yield Note(f"{verl.as_typed(key)}: as it is here")
+            to.note("as it is here", key)
     elif setting != "moe_config":
-        yield TranslatedSetting(f"model.config.{setting}", value, (key,))
+        to.set(f"model.config.{setting}", value, key)
 
 
-def heads(verl: VerlConfig) -> Iterator[Outcome]:
+def heads(verl: VerlConfig, to: Translation) -> None:
     """Heads for several tokens: detached, they learn beside the policy and change nothing of it."""
     key = f"{MODEL}mtp.enable"
     if verl[key] and verl[f"{MODEL}mtp.enable_train"]:
         if not verl[f"{MODEL}mtp.detach_encoder"]:
-            yield TranslationProblem(
-                f"{verl.as_typed(key)}: heads that predict several tokens would teach the policy as well, "
-                f"which none does here; set {MODEL}mtp.detach_encoder=True"
+            to.refuse(
+                f"heads that predict several tokens would teach the policy as well, "
+                f"which none does here; set {MODEL}mtp.detach_encoder=True",
+                key,
             )
         else:
-            yield Near(f"{verl.as_typed(key)}: the heads are not trained; the policy learns the same")
+            to.near("the heads are not trained; the policy learns the same", key)
 
 
-def precision(verl: VerlConfig) -> Iterator[Outcome]:
+def precision(verl: VerlConfig, to: Translation) -> None:
     """Weights are kept in float32 in both; what is chosen is the precision of matrix products."""
     key = verl.first(TRAINED, MEGATRON, SAMPLED)
     if str(verl[key]) in HALF:
-        yield Near(f"{verl.as_typed(key)}: matrix products are in bfloat16, or in float32 on a CPU")
+        to.near("matrix products are in bfloat16, or in float32 on a CPU", key)
     if not verl.is_set(key) and verl.machine.devices == 0:
-        yield Note("matrix products in float32, as bfloat16 is slower on a CPU; verl's default is bfloat16")
-        yield TranslatedSetting("model.dtype", "float32", (key,))
+        to.note("matrix products in float32, as bfloat16 is slower on a CPU; verl's default is bfloat16")
+        to.set("model.dtype", "float32", key)
         return
     if str(verl[key]) not in (*DTYPES, *HALF):
-        yield TranslationProblem(
-            f"{verl.as_typed(key)}: matrix products are in {' or '.join(sorted(set(DTYPES.values())))}"
-        )
+        to.refuse(f"matrix products are in {' or '.join(sorted(set(DTYPES.values())))}", key)
         return
     dtype = DTYPES.get(str(verl[key]), "bfloat16")
     if verl.fit and dtype == "bfloat16" and verl.machine.devices == 0:
-        yield FitChange(f"{key} bfloat16 → float32: on this CPU it is faster")
+        to.changes.append(f"{key} bfloat16 → float32: on this CPU it is faster")
         dtype = "float32"
-    yield TranslatedSetting("model.dtype", dtype, (key,))
+    to.set("model.dtype", dtype, key)
 
 
-def recomputing(verl: VerlConfig) -> Iterator[Outcome]:
-    """Only where it is asked for: verl's default saves memory that a small run has."""
-    if verl.is_set(RECOMPUTED):
-        yield TranslatedSetting("model.gradient_checkpointing", bool(verl[RECOMPUTED]), (RECOMPUTED,))
-
-
-def adapter(verl: VerlConfig) -> Iterator[Outcome]:
+def adapter(verl: VerlConfig, to: Translation) -> None:
     """verl turns LoRA on by its rank, or by an adapter to go on from. Megatron's has a block of its own."""
     if int(verl[f"{LORA}rank"] or 0) > 0 and int(verl[RANK] or 0) == 0:
-        yield TranslatedSetting("model.lora.rank", int(verl[f"{LORA}rank"]), (f"{LORA}rank",))
-        yield TranslatedSetting("model.lora.alpha", float(verl[f"{LORA}alpha"]), (f"{LORA}alpha",))
+        to.set("model.lora.rank", int(verl[f"{LORA}rank"]), f"{LORA}rank")
+        to.set("model.lora.alpha", float(verl[f"{LORA}alpha"]), f"{LORA}alpha")
         named = verl[f"{LORA}target_modules"]
         known = [matrix for name in named for matrix in MATRICES.get(name, (name,))]
         whole = set(named) == set(MATRICES)
-        yield TranslatedSetting(
-            "model.lora.targets", "all-linear" if whole else known, (f"{LORA}target_modules",)
-        )
+        to.set("model.lora.targets", "all-linear" if whole else known, f"{LORA}target_modules")
         return
     if verl[ADAPTER] is not None:
-        yield TranslatedSetting("model.lora.path", str(verl[ADAPTER]), (ADAPTER,))
+        to.set("model.lora.path", str(verl[ADAPTER]), ADAPTER)
     if int(verl[RANK] or 0) > 0:
-        yield TranslatedSetting("model.lora.rank", int(verl[RANK]), (RANK,))
-        yield TranslatedSetting("model.lora.alpha", float(verl[ALPHA]), (ALPHA,))
-        yield TranslatedSetting("model.lora.targets", verl[TARGETS], (TARGETS,))
-
-
-ROWS: list[KeyRow] = [
-    part(PATH, "model.path", "a Hugging Face folder, or `owner/name` of the hub", path),
-    part(FREEZE, "model.config", "a vision model's eyes stay as they are; false: they learn too", frozen),
-    part(
-        TRAINED,
-        "model.dtype",
-        "precision of matrix products; weights stay in float32. Unset on a CPU: `float32`",
-        precision,
-    ),
-    part(MEGATRON, "model.dtype", "the same, of Megatron", precision),
-    part(SAMPLED, "model.dtype", "the engine has the learner's precision", precision),
-    part(
-        f"{OVERRIDES}.*",
-        "model.config",
-        "settings of config.json by name; dropout only 0",
-        overrides,
-    ),
-    part(
-        f"{MODEL}mtp.enable", (), "with `--fit`, where heads are detached: the policy learns the same", heads
-    ),
-    part(f"{LORA}rank", "model.lora.rank", "Megatron's adapter, above 0", adapter),
-    part(f"{LORA}alpha", "model.lora.alpha", "where Megatron's adapter is learned", adapter),
-    part(
-        f"{LORA}target_modules",
-        "model.lora.targets",
-        "`linear_qkv` → `q_proj`, `k_proj`, `v_proj`; its four → `all-linear`",
-        adapter,
-    ),
-    part(
-        RECOMPUTED,
-        "model.gradient_checkpointing",
-        "layers are computed again on the way back; unset: `auto`, since it changes nothing that is learned",
-        recomputing,
-    ),
-    part(RANK, "model.lora.rank", "above 0, an adapter of this rank is learned", adapter),
-    part(ALPHA, "model.lora.alpha", "where an adapter is learned", adapter),
-    part(TARGETS, "model.lora.targets", "where an adapter is learned", adapter),
-    part(ADAPTER, "model.lora.path", "an adapter folder of peft's to go on from", adapter),
-]
+        to.set("model.lora.rank", int(verl[RANK]), RANK)
+        to.set("model.lora.alpha", float(verl[ALPHA]), ALPHA)
+        to.set("model.lora.targets", verl[TARGETS], TARGETS)

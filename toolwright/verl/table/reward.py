@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-)
 from toolwright.verl.table.data import makes_tasks, of_search_r1
 from toolwright.verl.table.prime import is_prime
+from toolwright.verl.translation import Translation
 
 FUNCTIONS = ("reward.custom_reward_function", "custom_reward_function")
-MANAGERS = ("reward.reward_manager.name", "reward_manager.name", "reward_model.reward_manager")
 OVERLONG = (
     "reward_model.overlong_buffer",
     "reward_model.reward_kwargs.overlong_buffer_cfg",
@@ -37,45 +26,44 @@ FORMED = {
     "reward_model.final_format_score": "final",
     "reward_model.retrieval_score": "retrieval",
 }
-MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited", "code_judge", "gdpo")
 
 
-def function(verl: VerlConfig) -> Iterator[Outcome]:
+def function(verl: VerlConfig, to: Translation) -> None:
     block = next((name for name in FUNCTIONS if verl[f"{name}.path"] is not None), None)
     if any(verl[f"{name}.enable"] for name in MODELS) and not is_prime(verl):
         return  # `model` says it
     if block is None:
-        yield from _by_rule(verl)
+        _by_rule(verl, to)
         return
     name = verl[f"{block}.name"] or "compute_score"
     path = str(verl[f"{block}.path"]).removeprefix("file://").removeprefix("pkg://")
     if path.endswith(".py"):
         verl.lacks(path)
-    yield TranslatedSetting("reward.function", f"{path}:{name}", (f"{block}.path", f"{block}.name"))
+    to.set("reward.function", f"{path}:{name}", f"{block}.path", f"{block}.name")
     for argument, value in (verl[f"{block}.reward_kwargs"] or {}).items():
         key = verl.first(f"{block}.reward_kwargs.{argument}", f"{block}.reward_kwargs")
-        yield TranslatedSetting(f"reward.params.{name}.{argument}", value, (key,))
+        to.set(f"reward.params.{name}.{argument}", value, key)
 
 
-def _by_rule(verl: VerlConfig) -> Iterator[Outcome]:
+def _by_rule(verl: VerlConfig, to: Translation) -> None:
     """Without a function, verl scores by each row's `data_source`. Its rules count nothing outside of
     `\\boxed{}` and after `####`. Search-R1 compares words, whatever the source."""
     unset = (f"{FUNCTIONS[0]}.path",)
     if makes_tasks(verl):
-        yield TranslatedSetting("reward.function", None, unset)
+        to.set("reward.function", None, *unset)
     elif any(verl[key] for key in FORMED):
-        yield TranslatedSetting("reward.function", "search_r1", tuple(FORMED))
+        to.set("reward.function", "search_r1", *tuple(FORMED))
         for key, ours in FORMED.items():
-            yield TranslatedSetting(f"reward.params.search_r1.{ours}", float(verl[key]), (key,))
+            to.set(f"reward.params.search_r1.{ours}", float(verl[key]), key)
     elif of_search_r1(verl):
-        yield TranslatedSetting("reward.function", "em", unset)
+        to.set("reward.function", "em", *unset)
     else:
-        yield TranslatedSetting("reward.function", "data_source", unset)
+        to.set("reward.function", "data_source", *unset)
         for name in ("gsm8k", "math"):
-            yield TranslatedSetting(f"reward.params.{name}.strict", True, unset)
+            to.set(f"reward.params.{name}.strict", True, *unset)
 
 
-def model(verl: VerlConfig) -> Iterator[Outcome]:
+def model(verl: VerlConfig, to: Translation) -> None:
     """verl's reward is the model's number alone, where there is one."""
     block = next((name for name in MODELS if verl[f"{name}.enable"]), None)
     if block is None or is_prime(verl):
@@ -83,141 +71,50 @@ def model(verl: VerlConfig) -> Iterator[Outcome]:
     enabled, path = f"{block}.enable", MODELS[block]
     asking = next((f"{name}.path" for name in FUNCTIONS if verl[f"{name}.path"] is not None), None)
     if asking is not None:
-        yield TranslationProblem(
-            f"{verl.as_typed(enabled)}, {verl.as_typed(asking)}: that function asks the server which verl "
+        to.refuse(
+            "that function asks the server which verl "
             "starts for the model, and there is none here; leave it out to be scored by a classifier alone; "
-            "or leave the model out, and let a language model judge: toolwright.reward.function=judge_model"
+            "or leave the model out, and let a language model judge: toolwright.reward.function=judge_model",
+            enabled,
+            asking,
         )
         return
     if verl[path] is None:
-        yield TranslationProblem(f"{verl.as_typed(enabled)}: {path} does not say which model")
+        to.refuse(f"{path} does not say which model", enabled)
         return
-    yield TranslatedSetting("reward.function", "reward_model", (enabled,))
-    yield TranslatedSetting(f"{MODEL}.path", str(verl[path]), (path,))
-    yield from _reach(verl, block)
+    to.set("reward.function", "reward_model", enabled)
+    to.set(f"{MODEL}.path", str(verl[path]), path)
+    _reach(verl, to, block)
 
 
-def _reach(verl: VerlConfig, block: str) -> Iterator[Outcome]:
+def _reach(verl: VerlConfig, to: Translation, block: str) -> None:
     """How long a conversation the model reads; verl cuts off the end of a longer one."""
     lengths = (f"{block}.rollout.prompt_length", f"{block}.rollout.response_length")
     if block == "reward_model" and verl["reward_model.max_length"] is not None:
         longest = ("reward_model.max_length",)
-        yield TranslatedSetting(f"{MODEL}.max_tokens", verl.number(longest[0]), longest)
-        yield TranslatedSetting(f"{MODEL}.cut", "right", longest)
+        to.set(f"{MODEL}.max_tokens", verl.number(longest[0]), *longest)
+        to.set(f"{MODEL}.cut", "right", *longest)
     elif all(verl.is_set(key) for key in lengths):
-        yield TranslatedSetting(f"{MODEL}.max_tokens", sum(verl.number(key) for key in lengths), lengths)
+        to.set(f"{MODEL}.max_tokens", sum(verl.number(key) for key in lengths), *lengths)
 
 
-def words(verl: VerlConfig) -> Iterator[Outcome]:
-    key = "reward_model.model.input_tokenizer"
-    if verl.is_set(key):
-        yield Note(
-            f"{verl.as_typed(key)}: nothing to set: a reward model reads the conversation written anew by "
-            "its own template"
-        )
-
-
-def manager(verl: VerlConfig) -> Iterator[Outcome]:
-    key = next((key for key in MANAGERS if verl.is_set(key) and verl[key] is not None), MANAGERS[0])
-    if verl[key] not in MANAGED:
-        yield TranslationProblem(
-            f"{verl.as_typed(key)}: reward managers are {', '.join(MANAGED)}; write a function and name it"
-        )
-    elif verl.is_set(key):
-        yield Note(f"{verl.as_typed(key)}: nothing to set: a function, and the overlong penalty, say it")
-
-
-def overlong(verl: VerlConfig) -> Iterator[Outcome]:
+def overlong(verl: VerlConfig, to: Translation) -> None:
     block = next((name for name in OVERLONG if verl[f"{name}.enable"]), None)
     if block is None:
         named = next((name for name in OVERLONG if verl.is_set(f"{name}.enable")), OVERLONG[0])
-        yield TranslatedSetting("reward.overlong_buffer", 0.0, (f"{named}.enable",))
+        to.set("reward.overlong_buffer", 0.0, f"{named}.enable")
         return
     length, limit = verl.number(f"{block}.len"), verl.number(RESPONSE)
     if length >= limit:
-        yield Near(f"{verl.as_typed(f'{block}.len')} → {limit - 1}: below {verl.as_typed(RESPONSE)}")
+        to.near(f"{verl.as_typed(f'{block}.len')} → {limit - 1}: below {verl.as_typed(RESPONSE)}")
         length = limit - 1
     sources = (f"{block}.enable", f"{block}.len", RESPONSE)
-    yield TranslatedSetting("reward.overlong_buffer", length / limit, sources)
-    yield TranslatedSetting(
-        "reward.overlong_penalty", verl[f"{block}.penalty_factor"], (f"{block}.penalty_factor",)
-    )
+    to.set("reward.overlong_buffer", length / limit, *sources)
+    to.set("reward.overlong_penalty", verl[f"{block}.penalty_factor"], f"{block}.penalty_factor")
 
 
-def longest(verl: VerlConfig) -> Iterator[Outcome]:
+def longest(verl: VerlConfig, to: Translation) -> None:
     for block in ("reward_model.reward_kwargs", "reward.reward_kwargs"):
         key = f"{block}.max_resp_len"
         if verl[key] is not None and verl[key] != verl[RESPONSE]:
-            yield TranslationProblem(
-                f"{verl.as_typed(key)}: the overlong penalty ends at the limit, {verl.as_typed(RESPONSE)}"
-            )
-
-
-def fusion(verl: VerlConfig) -> Iterator[Outcome]:
-    for key in ("reward.sandbox_fusion.url", "reward_model.sandbox_fusion.url", "sandbox_fusion.url"):
-        if verl[key] is not None:
-            yield Note(
-                f"{verl.as_typed(key)}: code runs in Toolwright's own sandbox, which speaks that protocol"
-            )
-
-
-ROWS: list[KeyRow] = [
-    *(
-        part(
-            f"{block}.path",
-            ("reward.function", "reward.params"),
-            "`path:name`; unset: by each task's `data_source`, `strict` as in verl",
-            function,
-        )
-        for block in FUNCTIONS
-    ),
-    *(part(f"{block}.name", "reward.function", "unset: `compute_score`", function) for block in FUNCTIONS),
-    *(
-        part(f"{block}.reward_kwargs.*", "reward.params", "arguments of the function by name", function)
-        for block in FUNCTIONS
-    ),
-    *(
-        part(f"{block}.enable", "reward.function", "true → `reward_model`: the model's number alone", model)
-        for block in MODELS
-    ),
-    *(part(key, f"{MODEL}.path", "", model) for key in MODELS.values()),
-    part("reward_model.max_length", (f"{MODEL}.max_tokens", f"{MODEL}.cut"), "the end is cut off", model),
-    *(
-        part(f"{block}.rollout.{name}", f"{MODEL}.max_tokens", "prompt and response together", model)
-        for block in MODELS
-        for name in ("prompt_length", "response_length")
-    ),
-    *(part(key, f"reward.params.search_r1.{ours}", "Search-R1", function) for key, ours in FORMED.items()),
-    part("reward_model.model.input_tokenizer", (), "the conversation is always written anew", words),
-    *(
-        part(
-            key,
-            (),
-            "`naive`, `batch`, `prime`, `dapo` and `episode` need none: a function says it",
-            manager,
-        )
-        for key in MANAGERS
-    ),
-    *(
-        row
-        for block in OVERLONG
-        for row in (
-            part(f"{block}.enable", "reward.overlong_buffer", "false → 0", overlong),
-            part(
-                f"{block}.len",
-                "reward.overlong_buffer",
-                "÷ the response length: a part of the limit",
-                overlong,
-            ),
-            part(f"{block}.penalty_factor", "reward.overlong_penalty", "", overlong),
-        )
-    ),
-    *(
-        part(f"{block}.max_resp_len", (), "the response length, or an error", longest)
-        for block in ("reward_model.reward_kwargs", "reward.reward_kwargs")
-    ),
-    *(
-        part(f"{block}.url", (), "code is judged in Toolwright's own sandbox", fusion)
-        for block in ("reward.sandbox_fusion", "reward_model.sandbox_fusion", "sandbox_fusion")
-    ),
-]
+            to.refuse(f"the overlong penalty ends at the limit, {verl.as_typed(RESPONSE)}", key)

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from toolwright.verl.config import VerlConfig, missing_for
-from toolwright.verl.row import (
-    FitChange,
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-    same,
-)
-from toolwright.verl.table.data import IMAGES, SEARCH_R1_N, attempts, makes_tasks, samples_key
+from toolwright.verl.table.data import IMAGES, attempts, makes_tasks, samples_key
 from toolwright.verl.table.tools import shares_a_response
+from toolwright.verl.translation import Translation
 
 ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
@@ -31,29 +19,27 @@ SPLIT, MEMORY = f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}gpu_memory_ut
 ENGINES = {"hf": "native", "vllm_with_search": "vllm", "vllm_with_tool": "vllm", "sglang_async": "sglang"}
 
 
-def engine(verl: VerlConfig) -> Iterator[Outcome]:
+def engine(verl: VerlConfig, to: Translation) -> None:
     verl_name = verl[NAME]
     if verl_name is None:
-        yield TranslatedSetting("engine.name", "native", (NAME,))
+        to.set("engine.name", "native", NAME)
         return
     name = ENGINES.get(verl_name, verl_name)
     missing = None if name in verl.machine.engines else missing_for(name) or "it is not on this machine"
     if missing and verl.fit:
         instead = "vllm" if "vllm" in verl.machine.engines else "native"
-        yield FitChange(f"{verl.name_of(NAME)} {verl_name} → {instead}: {missing}")
+        to.changes.append(f"{verl.name_of(NAME)} {verl_name} → {instead}: {missing}")
         name = instead
     elif missing:
-        yield TranslationProblem(
-            f"{verl.as_typed(NAME)}: {missing}; leave it out for the native engine, or let --fit choose that"
-        )
+        to.refuse(f"{missing}; leave it out for the native engine, or let --fit choose that", NAME)
     if name == "vllm" and verl.is_set(IMAGES) and verl[IMAGES]:
-        yield Near(f"{verl.as_typed(NAME)}: the native engine, as vLLM is not given images here")
+        to.near("the native engine, as vLLM is not given images here", NAME)
         name = "native"
-    yield TranslatedSetting("engine.name", name, (NAME,))
+    to.set("engine.name", name, NAME)
 
 
-def of_vllm(verl: VerlConfig) -> Iterator[Outcome]:
-    """What only vLLM's engine has, where it is the one that is used."""
+def of_vllm(verl: VerlConfig, to: Translation) -> None:
+    """Settings of the vLLM engine alone. They are noted if another engine is used."""
     name = ENGINES.get(verl[NAME], verl[NAME])
     if name != "vllm" or name not in verl.machine.engines:
         for key, instead in (
@@ -61,94 +47,57 @@ def of_vllm(verl: VerlConfig) -> Iterator[Outcome]:
             (SPLIT, "has one device"),
         ):
             if verl.is_set(key):
-                yield Note(f"{verl.as_typed(key)}: not used; the native engine {instead}")
+                to.note(f"not used; the native engine {instead}", key)
         return
     if verl.is_set(SPLIT):
         most = max(verl.machine.devices, 1)
         split = min(verl.number(SPLIT), most) if verl.fit else verl.number(SPLIT)
-        yield TranslatedSetting("engine.tensor_parallel_size", split, (SPLIT,))
+        to.set("engine.tensor_parallel_size", split, SPLIT)
     if verl.is_set(MEMORY):
-        yield TranslatedSetting("engine.params.gpu_memory_utilization", float(verl[MEMORY]), (MEMORY,))
+        to.set("engine.params.gpu_memory_utilization", float(verl[MEMORY]), MEMORY)
 
 
-def sampling(verl: VerlConfig) -> Iterator[Outcome]:
+def sampling(verl: VerlConfig, to: Translation) -> None:
     temperature = verl[f"{ROLLOUT}temperature"] if verl[GREEDY] else 0.0
-    yield TranslatedSetting("rollout.temperature", float(temperature), (f"{ROLLOUT}temperature", GREEDY))
-    yield TranslatedSetting("rollout.top_k", _limit(verl[TOP_K]), (TOP_K,))
+    to.set("rollout.temperature", float(temperature), f"{ROLLOUT}temperature", GREEDY)
+    to.set("rollout.top_p", float(verl[f"{ROLLOUT}top_p"]), f"{ROLLOUT}top_p")
+    to.set("rollout.top_k", _limit(verl[TOP_K]), TOP_K)
 
 
-def lengths(verl: VerlConfig) -> Iterator[Outcome]:
+def lengths(verl: VerlConfig, to: Translation) -> None:
     prompt, response = verl.number(PROMPT), verl.number(RESPONSE)
     turn = TURN if verl.is_set(TURN) else RESPONSE
-    yield TranslatedSetting("rollout.max_tokens", verl.number(turn), (turn,))
+    to.set("rollout.max_tokens", verl.number(turn), turn)
     if verl.family == "RAGEN":  # all turns of an attempt are one sequence there too
-        yield TranslatedSetting("model.context", verl.number(LONGEST), (LONGEST,))
+        to.set("model.context", verl.number(LONGEST), LONGEST)
         return
     if makes_tasks(verl):  # the lengths are of one turn, and all turns of an attempt are one sequence here
         whole = prompt + verl.number(TURNS) * verl.number(turn)
-        yield TranslatedSetting("model.context", whole, (PROMPT, turn, TURNS))
+        to.set("model.context", whole, PROMPT, turn, TURNS)
         return
     if shares_a_response(verl):
-        yield TranslatedSetting("rollout.call_params.response_tokens", response, (RESPONSE,))
+        to.set("rollout.call_params.response_tokens", response, RESPONSE)
     longest = verl[LONGEST]
     whole = prompt + response
-    yield TranslatedSetting(
-        "model.context", min(longest, whole) if longest else whole, (PROMPT, RESPONSE, LONGEST)
-    )
+    to.set("model.context", min(longest, whole) if longest else whole, PROMPT, RESPONSE, LONGEST)
 
 
-def evaluation(verl: VerlConfig) -> Iterator[Outcome]:
+def evaluation(verl: VerlConfig, to: Translation) -> None:
     """verl's agent loops go by the temperature, whose default is 0; `do_sample` counts where it is set."""
     drawn = f"{JUDGED}do_sample"
     greedy = verl.is_set(drawn) and not verl[drawn]
     heat, count = verl.first(f"{JUDGED}temperature", HEAT), verl.first(f"{JUDGED}n", COUNT)
     temperature = 0.0 if greedy else verl[heat]
-    yield TranslatedSetting("eval.temperature", float(temperature), (heat, drawn))
-    yield TranslatedSetting("eval.samples", verl[count], (count,))
+    to.set("eval.temperature", float(temperature), heat, drawn)
+    to.set("eval.samples", verl[count], count)
     if temperature:
-        yield TranslatedSetting("eval.sampling.top_p", float(verl[f"{JUDGED}top_p"]), (f"{JUDGED}top_p",))
-        yield TranslatedSetting("eval.sampling.top_k", _limit(verl[f"{JUDGED}top_k"]), (f"{JUDGED}top_k",))
+        to.set("eval.sampling.top_p", float(verl[f"{JUDGED}top_p"]), f"{JUDGED}top_p")
+        to.set("eval.sampling.top_k", _limit(verl[f"{JUDGED}top_k"]), f"{JUDGED}top_k")
 
 
-def samples(verl: VerlConfig) -> Iterator[Outcome]:
-    yield TranslatedSetting("rollout.samples", attempts(verl), (samples_key(verl),))
+def samples(verl: VerlConfig, to: Translation) -> None:
+    to.set("rollout.samples", attempts(verl), samples_key(verl))
 
 
 def _limit(top_k: int) -> int:
     return max(int(top_k), 0)
-
-
-ROWS: list[KeyRow] = [
-    part(
-        NAME,
-        "engine.name",
-        "`vllm`, `sglang` where Toolwright and this machine have them, else an error, or `native` with "
-        "`--fit`; `hf` and unset → `native`",
-        engine,
-    ),
-    part(f"{ROLLOUT}n", "rollout.samples", "attempts at each prompt", samples),
-    part(SEARCH_R1_N, "rollout.samples", "Search-R1's name of it", samples),
-    part(f"{ROLLOUT}temperature", "rollout.temperature", "", sampling),
-    part(GREEDY, "rollout.temperature", "false → 0, from which nothing can be learned: an error", sampling),
-    part(TOP_K, "rollout.top_k", "−1 → 0: no limit", sampling),
-    same(f"{ROLLOUT}top_p", "rollout.top_p", convert=float),
-    part(PROMPT, "model.context", "prompt + response", lengths),
-    part(
-        RESPONSE,
-        ("rollout.max_tokens", "rollout.call_params", "model.context"),
-        "with tools, of all turns and tool results together: `response_tokens`",
-        lengths,
-    ),
-    part(TURN, "rollout.max_tokens", "where it is set: of a turn, beside `response_length`", lengths),
-    part(LONGEST, "model.context", "where it is shorter than prompt + response", lengths),
-    part(f"{JUDGED}temperature", "eval.temperature", "", evaluation),
-    part(f"{JUDGED}do_sample", "eval.temperature", "set to false → 0; unset: by `temperature`", evaluation),
-    part(f"{JUDGED}n", "eval.samples", "", evaluation),
-    part(HEAT, "eval.temperature", "DeepScaleR's name of it", evaluation),
-    part(COUNT, "eval.samples", "DeepScaleR's name of it", evaluation),
-    part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where attempts are sampled", evaluation),
-    part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where attempts are sampled; −1 → 0", evaluation),
-    same(f"{ROLLOUT}max_num_seqs", "engine.slots", "where it is set", unset="ours"),
-    part(MEMORY, "engine.params", "`vllm`; the native engine takes what its sequences need", of_vllm),
-    part(SPLIT, "engine.tensor_parallel_size", "`vllm`; the native engine has one device", of_vllm),
-]

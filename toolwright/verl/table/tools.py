@@ -5,7 +5,6 @@ Which loop attempts a task is chosen as the tool-enabled verl chooses: search, e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -14,16 +13,8 @@ from toolwright.failures import UserError
 from toolwright.tasks.interaction import read_interactions
 from toolwright.tools.settings import settings_of
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-)
 from toolwright.verl.table.data import WORLD, makes_tasks, of_search_r1
+from toolwright.verl.translation import Translation
 
 ROLLOUT = "actor_rollout_ref.rollout."
 RESPONSE = f"{ROLLOUT}response_length"
@@ -104,17 +95,17 @@ def several_turns(verl: VerlConfig) -> bool:
 
 
 def shares_a_response(verl: VerlConfig) -> bool:
-    """Whether turns and tool results share the response length. It is that of a turn in Search-R1."""
+    """Return True if turns and tool results share the response length. In Search-R1 each turn has it."""
     return several_turns(verl) and not searches_as_search_r1(verl) and verl[WORLD] is None
 
 
-def agent(verl: VerlConfig) -> Iterator[Outcome]:
+def agent(verl: VerlConfig, to: Translation) -> None:
     if verl[LOOPS] is not None and verl.lacks(str(verl[LOOPS])):
-        yield TranslationProblem(f"{verl.as_typed(LOOPS)}: it lists loops of verl's form; {OWN_LOOP}")
+        to.refuse(f"it lists loops of verl's form; {OWN_LOOP}", LOOPS)
     elif verl[LOOPS] is not None:
-        yield Note(f"{verl.as_typed(LOOPS)}: the loops that it lists are known here by name")
+        to.note("the loops that it lists are known here by name", LOOPS)
     if loop(verl) not in LOOP_CLASSES.values():
-        yield TranslationProblem(f"{verl.as_typed(LOOP)}: {OWN_LOOP}")
+        to.refuse(f"{OWN_LOOP}", LOOP)
     if makes_tasks(verl):
         return
     switches = (SEARCH, f"{TOOL}enabled", f"{MULTI}enable")
@@ -122,30 +113,30 @@ def agent(verl: VerlConfig) -> Iterator[Outcome]:
     sources = WORLD if verl[WORLD] == "search" else sources
     chosen = SEARCHER if searches(verl) else AGENT if several_turns(verl) else "single_turn"
     if calls_tools(verl) and verl[USERS] is not None:
-        yield TranslatedSetting("rollout.agent", TALKER, (USERS, sources))
+        to.set("rollout.agent", TALKER, USERS, sources)
     else:
-        yield TranslatedSetting("rollout.agent", chosen, (sources,))
+        to.set("rollout.agent", chosen, sources)
     if searches(verl) and verl[f"{TOOL}enabled"]:
-        yield Note(f"{SEARCH} goes before {TOOL}enabled: the search rollout is used, without the tool server")
+        to.note(f"{SEARCH} goes before {TOOL}enabled: the search rollout is used, without the tool server")
 
 
-def search(verl: VerlConfig) -> Iterator[Outcome]:
+def search(verl: VerlConfig, to: Translation) -> None:
     if not searches(verl):
         return
     if not verl[SEARCH]:
-        yield from _of_a_fork(verl)
+        _of_a_fork(verl, to)
         return
     if verl[SEARCH_URL] is None:
-        yield TranslationProblem(f"{SEARCH}=true needs {SEARCH_URL}, the retrieval server")
-    yield TranslatedSetting("tools.search.url", verl[SEARCH_URL], (SEARCH_URL,))
-    yield TranslatedSetting("tools.search.topk", verl[SEARCH_TOPK], (SEARCH_TOPK,))
+        to.refuse(f"{SEARCH}=true needs {SEARCH_URL}, the retrieval server")
+    to.set("tools.search.url", verl[SEARCH_URL], SEARCH_URL)
+    to.set("tools.search.topk", verl[SEARCH_TOPK], SEARCH_TOPK)
     if verl[TURNS] is not None:
-        yield TranslatedSetting("rollout.max_turns", verl.number(TURNS), (TURNS,))
+        to.set("rollout.max_turns", verl.number(TURNS), TURNS)
     if verl[SEEN] is not None:
-        yield TranslatedSetting("rollout.tool_tokens", verl.number(SEEN), (SEEN,))
+        to.set("rollout.tool_tokens", verl.number(SEEN), SEEN)
 
 
-def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
+def _of_a_fork(verl: VerlConfig, to: Translation) -> None:
     """Search-R1 answers `max_turns` searches, and one more turn may answer the question. An answer ends the
     attempt, and what is said after it is cut off."""
     url, topk, turns, more = (
@@ -154,137 +145,81 @@ def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
         else (LOOKED_UP, "env.search.topk", "env.max_steps", 0)
     )
     if verl[url] is None:
-        yield TranslationProblem(f"{url} is not set: name the retrieval server")
-    yield TranslatedSetting("tools.search.url", verl[url], (url,))
-    yield TranslatedSetting("tools.search.topk", int(verl[topk]), (topk,))
-    yield TranslatedSetting("rollout.max_turns", (verl[turns] or 10) + more, (turns,))
-    yield Near(
-        f"{verl.as_typed(turns)}: a turn that neither searches nor answers ends the attempt, where "
-        f"{'Search-R1' if more else 'verl-agent'} lets the policy try again"
+        to.refuse(f"{url} is not set: name the retrieval server")
+    to.set("tools.search.url", verl[url], url)
+    to.set("tools.search.topk", int(verl[topk]), topk)
+    to.set("rollout.max_turns", (verl[turns] or 10) + more, turns)
+    to.near(
+        f"a turn that neither searches nor answers ends the attempt, where "
+        f"{'Search-R1' if more else 'verl-agent'} lets the policy try again",
+        turns,
     )
     if more:
-        yield TranslatedSetting("rollout.stop", ["</answer>"], (turns,))
+        to.set("rollout.stop", ["</answer>"], turns)
     shown = "data.max_obs_length"
     if verl[shown] is not None:
-        yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
-        yield Note(f"{verl.as_typed(shown)}: of a longer result its tail is shown too, not its head alone")
+        to.set("rollout.tool_tokens", verl.number(shown), shown)
+        to.note("of a longer result its tail is shown too, not its head alone", shown)
 
 
-def unmasked(verl: VerlConfig) -> Iterator[Outcome]:
+def unmasked(verl: VerlConfig, to: Translation) -> None:
     """Search-R1 learns from what the search engine said unless it is told not to."""
     if not of_search_r1(verl) or verl[MASKED]:
         return
-    yield Near(
-        f"{verl.as_typed(MASKED)}: what the search engine said is context and never learned from, as with "
-        f"{MASKED}=true"
-    )
+    to.near(f"what the search engine said is context and never learned from, as with {MASKED}=true", MASKED)
 
 
-def code(verl: VerlConfig) -> Iterator[Outcome]:
+def code(verl: VerlConfig, to: Translation) -> None:
     if not calls_code(verl):
         return
     for name, ours in PYTHON.items():
-        yield TranslatedSetting(ours, verl[f"{TOOL}{name}"], (f"{TOOL}{name}",))
+        to.set(ours, verl[f"{TOOL}{name}"], f"{TOOL}{name}")
     # verl counts the calls, we count the turns: the last one answers.
-    yield TranslatedSetting(
-        "rollout.max_turns", verl.number(f"{TOOL}max_tool_turns") + 1, (f"{TOOL}max_tool_turns",)
-    )
-    yield TranslatedSetting("rollout.tool_timeout_s", verl[f"{TOOL}timeout"], (f"{TOOL}timeout",))
-    yield TranslatedSetting("rollout.call_format", "tags", (f"{TOOL}enabled",))
+    to.set("rollout.max_turns", verl.number(f"{TOOL}max_tool_turns") + 1, f"{TOOL}max_tool_turns")
+    to.set("rollout.tool_timeout_s", verl[f"{TOOL}timeout"], f"{TOOL}timeout")
+    to.set("rollout.call_format", "tags", f"{TOOL}enabled")
 
 
-def interaction(verl: VerlConfig) -> Iterator[Outcome]:
+def interaction(verl: VerlConfig, to: Translation) -> None:
     """A simulated user. The file is read where it is here, so that a mistake in it is heard of now."""
     if verl[USERS] is None or not calls_tools(verl):
         return
     path = str(verl[USERS])
     if not verl.lacks(path):
         read_interactions(Path(path))
-    yield TranslatedSetting("task.params.interactions", path, (USERS,))
+    to.set("task.params.interactions", path, USERS)
 
 
-def from_file(verl: VerlConfig) -> Iterator[Outcome]:
+def from_file(verl: VerlConfig, to: Translation) -> None:
     if not calls_tools(verl):
         return
     key = verl.first(*TOOLS_FILE)
     offered = any(name.startswith("toolwright.tools.") for name in verl.typed)
     if verl[key] is None and verl[USERS] is None and not offered:
-        yield Note(f"{MULTI}enable: no file names tools ({TOOLS_FILE[0]}), so an attempt has one turn")
+        to.note(f"{MULTI}enable: no file names tools ({TOOLS_FILE[0]}), so an attempt has one turn")
     elif verl[key] is not None:
-        yield from _file(verl, key)
+        _file(verl, to, key)
     limits = [(verl.number(name), name) for name in MOST_TURNS if verl[name] is not None]
     # A user's turn is an answer of the tools, and one more turn of the policy comes after the last.
     limits += [(verl.number(ANSWERED) + 1, ANSWERED)] if verl[ANSWERED] is not None else []
     # Without a limit the response length ends an attempt: a turn takes at least one token of it.
     limits = limits or [(verl.number(RESPONSE), RESPONSE)]
-    yield TranslatedSetting("rollout.max_turns", min(limits)[0], tuple(name for _, name in limits))
+    to.set("rollout.max_turns", min(limits)[0], *tuple(name for _, name in limits))
     shown = f"{MULTI}max_tool_response_length"
     for limit in ("rollout.call_params.result_characters", "rollout.tool_tokens"):
-        yield TranslatedSetting(limit, verl.number(shown), (shown,))
+        to.set(limit, verl.number(shown), shown)
     most = f"{MULTI}max_parallel_calls"
-    yield TranslatedSetting("rollout.max_calls", verl.number(most), (most,))
+    to.set("rollout.max_calls", verl.number(most), most)
     form = verl[f"{MULTI}format"]
     if form not in FORMATS:
-        yield TranslationProblem(f"{MULTI}format={form}: calls are read as {', '.join(sorted(FORMATS))}")
+        to.refuse(f"{MULTI}format={form}: calls are read as {', '.join(sorted(FORMATS))}")
         return
-    yield TranslatedSetting("rollout.call_format", FORMATS[form], (f"{MULTI}format",))
+    to.set("rollout.call_format", FORMATS[form], f"{MULTI}format")
 
 
-def _file(verl: VerlConfig, key: str) -> Iterator[Outcome]:
+def _file(verl: VerlConfig, to: Translation, key: str) -> None:
     """The tools' file. One that is here is read, so that a mistake in it is heard of now."""
     path = str(verl[key])
     if not verl.lacks(path):
         settings_of({"tool_config_path": path})
-    yield TranslatedSetting("tool_config_path", path, (key,))
-
-
-WITH_TOOLS = "where `tool_config.enabled` and no search"
-WITH_FILE = "where `multi_turn.enable`"
-
-ROWS: list[KeyRow] = [
-    part(SEARCH, "rollout.agent", f"`{SEARCHER}`, with the search tool; goes before tools", agent),
-    part(SEARCH_URL, "tools.search.url", "where `enable_search`", search),
-    part(SEARCH_TOPK, "tools.search.topk", "where `enable_search`", search),
-    part(URL, "tools.search.url", "Search-R1", search),
-    part(TOPK, "tools.search.topk", "Search-R1", search),
-    part(
-        SEARCHES,
-        ("rollout.max_turns", "rollout.stop"),
-        "Search-R1: + 1, for the turn that answers; with `--fit`: a turn that does neither ends the attempt",
-        search,
-    ),
-    part("do_search", "rollout.agent", "Search-R1: false → a single turn", agent),
-    part("data.max_obs_length", "rollout.tool_tokens", "Search-R1", search),
-    part(MASKED, (), "Search-R1: true; false with `--fit`: results are never learned from", unmasked),
-    part(LOOKED_UP, "tools.search.url", "with `env_name=search`", search),
-    part("env.search.topk", "tools.search.topk", "with `env_name=search`", search),
-    part(TURNS, "rollout.max_turns", "where `enable_search`", search),
-    part(SEEN, "rollout.tool_tokens", "where `enable_search`", search),
-    part(f"{TOOL}enabled", ("rollout.agent", "rollout.call_format"), f"`{AGENT}` and `tags`", agent),
-    *(part(f"{TOOL}{name}", ours, WITH_TOOLS, code) for name, ours in PYTHON.items()),
-    part(f"{TOOL}max_tool_turns", "rollout.max_turns", f"+ 1, for the turn that answers; {WITH_TOOLS}", code),
-    part(f"{MULTI}enable", "rollout.agent", f"`{AGENT}`", agent),
-    part(LOOP, "rollout.agent", f"`single_turn_agent` → `single_turn`, `tool_agent` → `{AGENT}`", agent),
-    part(
-        USERS,
-        ("rollout.agent", "task.params"),
-        f"`{TALKER}`: a simulated user answers; {WITH_FILE}",
-        interaction,
-    ),
-    part(LOOPS, "rollout.agent", "a file that names verl's own loops; your own is an error", agent),
-    part(f"{MULTI}tool_config_path", "tool_config_path", WITH_FILE, from_file),
-    part("data.tool_config_path", "tool_config_path", WITH_FILE, from_file),
-    part(f"{MULTI}max_assistant_turns", "rollout.max_turns", WITH_FILE, from_file),
-    part(f"{MULTI}max_turns", "rollout.max_turns", f"its older name; {WITH_FILE}", from_file),
-    part(
-        ANSWERED, "rollout.max_turns", f"+ 1: a user's turn is an answer of the tools; {WITH_FILE}", from_file
-    ),
-    part(
-        f"{MULTI}max_tool_response_length",
-        ("rollout.call_params", "rollout.tool_tokens"),
-        f"`result_characters`: head and tail of a longer answer stay; {WITH_FILE}",
-        from_file,
-    ),
-    part(f"{MULTI}format", "rollout.call_format", f"{', '.join(FORMATS)}; {WITH_FILE}", from_file),
-    part(f"{MULTI}max_parallel_calls", "rollout.max_calls", f"run at the same time; {WITH_FILE}", from_file),
-]
+    to.set("tool_config_path", path, key)

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    FitChange,
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-    same,
-)
 from toolwright.verl.table import data
 from toolwright.verl.table.data import (
     AHEAD,
@@ -31,6 +19,7 @@ from toolwright.verl.table.data import (
     devices,
 )
 from toolwright.verl.table.model import ADAPTER, RANK
+from toolwright.verl.translation import Translation
 
 DEVICE = "trainer.device"
 LOGGER, PROJECT, EXPERIMENT = "trainer.logger", "trainer.project_name", "trainer.experiment_name"
@@ -41,20 +30,20 @@ FIRST, ROUNDS = "trainer.val_before_train", "rollout.test_freq"
 SYNCED = "async_training.trigger_parameter_sync_step"
 
 
-def machine(verl: VerlConfig) -> Iterator[Outcome]:
+def machine(verl: VerlConfig, to: Translation) -> None:
     requested, available = devices(verl), verl.machine.devices
     on_cpu = verl[DEVICE] == "cpu" or (available == 0 and not verl.machine.cluster)
     if verl[DEVICE] not in ("cuda", "cpu", "npu"):
-        yield TranslationProblem(f"{verl.as_typed(DEVICE)}: a run is on cuda or cpu")
+        to.refuse("a run is on cuda or cpu", DEVICE)
         return
     if verl[DEVICE] == "npu":
-        yield Near(f"{DEVICE} npu → {'the CPU' if on_cpu else 'cuda'}: there is no NPU here")
+        to.near(f"{DEVICE} npu → {'the CPU' if on_cpu else 'cuda'}: there is no NPU here")
     needs_gpu = verl.is_set(GPUS, NODES, DEVICE) and verl[DEVICE] != "cpu" and requested > 0
     if verl.machine.cluster:
         pass  # how many devices a cluster has is known once it is joined
     elif needs_gpu and requested > available and not verl.fit:
         found = f"there are {available}" if available else "there is none, only the CPU"
-        yield TranslationProblem(
+        to.refuse(
             f"{verl.as_typed(GPUS)} × {verl.as_typed(NODES)} asks for {requested} devices, but {found}; "
             "ask for what there is, or let --fit scale the run down"
         )
@@ -63,16 +52,16 @@ def machine(verl: VerlConfig) -> Iterator[Outcome]:
         asked = " × ".join(
             verl.as_typed(key) for key in (GPUS, NODES, SAMPLERS, SAMPLER_NODES) if verl.is_set(key)
         )
-        yield FitChange(f"{requested} devices → {found}" + (f" ({asked})" if asked else ""))
+        to.changes.append(f"{requested} devices → {found}" + (f" ({asked})" if asked else ""))
     elif not verl.is_set(GPUS, NODES):
         taken = "the CPU" if on_cpu else "one GPU"
-        yield Note(f"devices are not set: the run takes {taken}; verl's default is 8 GPUs")
-    yield TranslatedSetting("model.device", "cpu" if on_cpu else "auto", (DEVICE, GPUS, NODES))
+        to.note(f"devices are not set: the run takes {taken}; verl's default is 8 GPUs")
+    to.set("model.device", "cpu" if on_cpu else "auto", DEVICE, GPUS, NODES)
     if not on_cpu:
-        yield from _places(verl, verl.machine.used(requested))
+        _places(verl, to, verl.machine.used(requested))
 
 
-def _places(verl: VerlConfig, used: int) -> Iterator[Outcome]:
+def _places(verl: VerlConfig, to: Translation, used: int) -> None:
     """Several devices: ranks of the learner, and an engine on each of the others.
 
     verl keeps engine and learner on the same devices unless samplers have their own; here half of them learn.
@@ -85,45 +74,44 @@ def _places(verl: VerlConfig, used: int) -> Iterator[Outcome]:
     if int(verl[RANK] or 0) > 0 or verl[ADAPTER] is not None:
         samplers = used - 1  # an adapter is learned by one process
     sources = (GPUS, NODES, *((SAMPLERS, SAMPLER_NODES) if apart else ()))
-    yield TranslatedSetting("runtime.name", "ray", sources)
+    to.set("runtime.name", "ray", *sources)
     if verl.machine.cluster:
-        yield TranslatedSetting("runtime.address", "auto", (NODES,))
-    yield TranslatedSetting("runtime.placement.colocate", "no", sources)
-    yield TranslatedSetting("runtime.placement.policy.ranks", used - samplers, sources)
-    yield TranslatedSetting("runtime.placement.rollout.workers", samplers, sources)
+        to.set("runtime.address", "auto", NODES)
+    to.set("runtime.placement.colocate", "no", *sources)
+    to.set("runtime.placement.policy.ranks", used - samplers, *sources)
+    to.set("runtime.placement.rollout.workers", samplers, *sources)
     if not apart:
-        yield Note(
+        to.note(
             f"{used} devices: {used - samplers} learn and {samplers} sample, where verl's do both in turn "
             f"({verl.as_typed(GPUS)})"
         )
 
 
-def apart(verl: VerlConfig) -> Iterator[Outcome]:
+def apart(verl: VerlConfig, to: Translation) -> None:
     """verl's samplers on devices of their own run ahead of the learner."""
     if verl[SAMPLER_NODES]:
         words = ", ".join(verl.as_typed(key) for key in (SAMPLERS, SAMPLER_NODES) if verl.is_set(key))
-        yield Near(
+        to.near(
             f"{words or SAMPLER_NODES}: sampling and updating take turns, so each step learns from the "
             "newest policy's attempts, where verl samples ahead"
         )
 
 
-def length(verl: VerlConfig) -> Iterator[Outcome]:
+def length(verl: VerlConfig, to: Translation) -> None:
     by_steps, by_rollouts = verl[data.STEPS] is not None, verl[SAMPLED] is not None
     sources: tuple[str, ...] = (data.STEPS,) if by_steps else (data.EPOCHS, data.batch_key(verl))
     if by_rollouts and not by_steps:
         sources = (SAMPLED, data.MINI_BATCH, AHEAD)
     count = data.steps(verl)
     if count is None and not verl["trainer.val_only"]:
-        yield Note(
-            f"{verl.as_typed(data.EPOCHS)}: train.steps, by the rows of {', '.join(verl.paths(data.TRAIN))}, "
-            "which is not here"
+        to.note(
+            f"train.steps, by the rows of {', '.join(verl.paths(data.TRAIN))}, which is not here", data.EPOCHS
         )
     if count is not None:
-        yield TranslatedSetting("train.steps", count, sources)
+        to.set("train.steps", count, *sources)
 
 
-def folder(verl: VerlConfig) -> Iterator[Outcome]:
+def folder(verl: VerlConfig, to: Translation) -> None:
     """verl writes over what is there, or goes on with it; a run here is never written over."""
     # A script's empty variable names no folder: verl would write into the one that it was started in.
     named = str(verl[FOLDER] or f"checkpoints/{verl[PROJECT]}/{verl[EXPERIMENT]}")
@@ -133,53 +121,54 @@ def folder(verl: VerlConfig) -> Iterator[Outcome]:
         place = Path(str(verl[RESUME_FROM])).expanduser()
         resume = True
         if not (place / "config.yaml").is_file():
-            yield TranslationProblem(
-                f"{verl.as_typed(RESUME_FROM)}: not a run folder of Toolwright; verl's checkpoints cannot be "
-                "gone on with, but their Hugging Face export can be a model.path"
+            to.refuse(
+                "not a run folder of Toolwright; verl's checkpoints cannot be "
+                "gone on with, but their Hugging Face export can be a model.path",
+                RESUME_FROM,
             )
     elif mode == "auto":
         resume = (place / "config.yaml").is_file()
         if resume:
-            yield Note(f"{verl.as_typed(RESUME)}: going on with the run in {place}")
+            to.note(f"going on with the run in {place}", RESUME)
     elif mode == "disable" and place.exists():
         taken, number = place, 2
         while place.exists():
             place, number = taken.with_name(f"{taken.name}-{number}"), number + 1
-        yield Note(f"{verl.as_typed(RESUME)}: {taken} is there and is not written over; this run is {place}")
+        to.note(f"{taken} is there and is not written over; this run is {place}", RESUME)
     elif mode != "disable":
-        yield TranslationProblem(f"{verl.as_typed(RESUME)}: expected auto, disable or resume_path")
+        to.refuse("expected auto, disable or resume_path", RESUME)
     sources = (RESUME_FROM,) if mode == "resume_path" else (FOLDER,)
-    yield TranslatedSetting("run.dir", str(place.parent), sources)
-    yield TranslatedSetting("run.name", place.name, sources)
-    yield TranslatedSetting("run.resume", resume, (RESUME,))
+    to.set("run.dir", str(place.parent), *sources)
+    to.set("run.name", place.name, *sources)
+    to.set("run.resume", resume, RESUME)
 
 
-def saving(verl: VerlConfig) -> Iterator[Outcome]:
+def saving(verl: VerlConfig, to: Translation) -> None:
     every = max(int(verl[SAVE_EVERY] or 0), 0)
-    yield TranslatedSetting("checkpoint.every", every, (SAVE_EVERY,))
-    yield TranslatedSetting("checkpoint.minutes", 0, (SAVE_EVERY,))
+    to.set("checkpoint.every", every, SAVE_EVERY)
+    to.set("checkpoint.minutes", 0, SAVE_EVERY)
     all_of_them = (data.steps(verl) or 1_000_000) // every + 2 if every else 2
-    yield TranslatedSetting("checkpoint.keep", verl[KEEP] or all_of_them, (KEEP,))
+    to.set("checkpoint.keep", verl[KEEP] or all_of_them, KEEP)
 
 
-def judging(verl: VerlConfig) -> Iterator[Outcome]:
+def judging(verl: VerlConfig, to: Translation) -> None:
     """A fully asynchronous run counts the times that engines get new weights, each after several updates."""
     key = EVAL_EVERY if verl[ROUNDS] is None else ROUNDS
     every = max(int(verl[key] or 0), 0)
     sources: tuple[str, ...] = (key,)
     if data.fully_async(verl):
         every, sources = every * verl.number(SYNCED), (key, SYNCED)
-    yield TranslatedSetting("eval.every", every, sources)
-    yield TranslatedSetting("eval.at_start", bool(verl[FIRST]), (FIRST,))
+    to.set("eval.every", every, *sources)
+    to.set("eval.at_start", bool(verl[FIRST]), FIRST)
 
 
-def evaluated_only(verl: VerlConfig) -> Iterator[Outcome]:
+def evaluated_only(verl: VerlConfig, to: Translation) -> None:
     if verl.is_set("trainer.val_only"):
         ours = "toolwright eval, and nothing is learned" if verl["trainer.val_only"] else "toolwright train"
-        yield Note(f"{verl.as_typed('trainer.val_only')}: {ours}")
+        to.note(f"{ours}", "trainer.val_only")
 
 
-def loggers(verl: VerlConfig) -> Iterator[Outcome]:
+def loggers(verl: VerlConfig, to: Translation) -> None:
     said = verl[LOGGER] if verl.is_set(LOGGER) else []  # verl's default would ask for an account
     names = [str(name) for name in (said if isinstance(said, list) else [said])]
     known = Registered("tracker", "toolwright.observe.trackers").names()
@@ -187,64 +176,6 @@ def loggers(verl: VerlConfig) -> Iterator[Outcome]:
     for name, project in PROJECTS.items():
         if name in trackers:
             trackers[name] = {project: str(verl[PROJECT]), "name": str(verl[EXPERIMENT])}
-    yield TranslatedSetting("trackers", trackers, (LOGGER, PROJECT, EXPERIMENT))
+    to.set("trackers", trackers, LOGGER, PROJECT, EXPERIMENT)
     if others := [name for name in names if name not in known and name not in ("console", "file")]:
-        yield Note(f"{LOGGER}: there is no tracker {', '.join(others)}; see the run's metrics.jsonl")
-
-
-ROWS: list[KeyRow] = [
-    part(
-        data.EPOCHS,
-        "train.steps",
-        "× (rows of the training files ÷ `train_batch_size`, rounded down); rows with long prompts count",
-        length,
-    ),
-    part(data.STEPS, "train.steps", "where it is set", length),
-    part(
-        GPUS,
-        "model.device",
-        "× `nnodes`: more than there are is an error; `--fit` takes what there is, with a smaller batch",
-        machine,
-    ),
-    part(NODES, "model.device", "see `n_gpus_per_node`", machine),
-    part(DEVICE, "model.device", "`cuda` or `cpu`; `npu` with `--fit`: the device that is here", machine),
-    part(
-        SAMPLERS,
-        "runtime.placement.rollout.workers",
-        "× `rollout.nnodes`: engines of one-step-off and fully asynchronous runs",
-        apart,
-    ),
-    part(SAMPLER_NODES, "runtime.placement.rollout.workers", "see `rollout.n_gpus_per_node`", apart),
-    part(SAMPLED, "train.steps", "÷ prompts a step", length),
-    part(AHEAD, "rollout.prompts", "× `ppo_mini_batch_size`, in fully asynchronous runs", data.batch),
-    part("rollout.total_epochs", "train.steps", "`total_rollout_steps` decides", length),
-    part("rollout.n", "rollout.samples", "`actor_rollout_ref.rollout.n` decides", length),
-    part(ROUNDS, "eval.every", "of fully asynchronous runs", judging),
-    part(FOLDER, ("run.dir", "run.name"), "its folder and its last part", folder),
-    part(PROJECT, "run.dir", "by way of `default_local_dir`", folder),
-    part(EXPERIMENT, "run.name", "by way of `default_local_dir`", folder),
-    part(
-        RESUME,
-        "run.resume",
-        "`auto`: where the folder is a run; `disable`: another name where it is there; `resume_path`",
-        folder,
-    ),
-    part(RESUME_FROM, ("run.dir", "run.name"), "a run folder of Toolwright", folder),
-    part(
-        SAVE_EVERY,
-        ("checkpoint.every", "checkpoint.minutes"),
-        "−1 → 0: at the end; none by time",
-        saving,
-    ),
-    part(KEEP, "checkpoint.keep", "unset: all", saving),
-    part(EVAL_EVERY, "eval.every", "−1 → 0: after the last step, and before the first", judging),
-    part(FIRST, "eval.at_start", "false with `test_freq=-1`: no evaluation at all", judging),
-    part("trainer.val_only", (), "true: `toolwright eval` instead of `train`", evaluated_only),
-    same("trainer.critic_warmup", "update.critic_warmup"),
-    part(
-        LOGGER,
-        "trackers",
-        "where it is set, with `project_name` and `experiment_name`; every run keeps `metrics.jsonl`",
-        loggers,
-    ),
-]
+        to.note(f"{LOGGER}: there is no tracker {', '.join(others)}; see the run's metrics.jsonl")
