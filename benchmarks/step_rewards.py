@@ -144,9 +144,10 @@ def main() -> None:
     parser.add_argument("--warm", type=Path, help="a folder to keep the grid world's warm start in")
     asked = parser.parse_args()
     started = time.perf_counter()
-    scores: dict[str, Scores] = (
+    earlier: dict[str, Scores] = (
         json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
     )
+    scores = dict(earlier)
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(asked.workers) as pool:
         warm = asked.warm.resolve() if asked.warm else Path(temporary)
         if "gridworld" in asked.tasks and not (warm / "warm" / "model").exists():
@@ -164,7 +165,10 @@ def main() -> None:
             for future in running:  # what is done is kept, however long the rest takes
                 for arm, reward in future.result().items():
                     fresh.setdefault(arm, []).append(reward)
-                scores[task] = scores.get(task, {}) | fresh
+                scores[task] = {
+                    arm: [*earlier.get(task, {}).get(arm, []), *fresh.get(arm, [])]
+                    for arm in {**earlier.get(task, {}), **fresh}
+                }
                 if asked.json:
                     asked.json.write_text(json.dumps(scores, indent=1) + "\n")
     show(scores)
