@@ -18,7 +18,7 @@ from toolwright.workflow.aflow.expressions import (
     root,
     shown,
 )
-from toolwright.workflow.aflow.values import Flag, Many, Value, text
+from toolwright.workflow.aflow.values import Either, Flag, Many, Value, merged, text
 from toolwright.workflow.graph import Pieces, Ref
 from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
 from toolwright.workflow.program import Workflow
@@ -60,8 +60,8 @@ def prompts_of(source: str, *, where: str = "prompt.py") -> dict[str, str]:
                 if not isinstance(said, str):
                     raise NotExpressible(f"{where}, line {statement.lineno}: {name} is no plain text")
                 found[name] = said
-            case ast.Expr(value=ast.Constant()):
-                continue
+            case ast.Expr(value=ast.Constant()) | ast.FunctionDef() | ast.AsyncFunctionDef():
+                continue  # nothing calls a function that stands here
             case ast.Import() | ast.ImportFrom():
                 _check_import(statement, where)
             case _:
@@ -92,21 +92,26 @@ def _check_import(statement: ast.Import | ast.ImportFrom, where: str) -> None:
             )
 
 
+class _Apart(Exception):
+    """The branches of an `if` do not meet again."""
+
+
 class _Reader(GraphExpressions):
     def __init__(self, graph: str, prompts: Mapping[str, str], where: str) -> None:
         super().__init__(prompts, where)
-        self.steps = 0
+        self.steps = self.inside = 0  # statements followed, and branches around the present one
         self.call, self.init = self._methods(_parsed(graph, where))
 
     def workflow(self) -> Workflow:
         for statement in self.init.body if self.init else []:
             self._attribute(statement)
         self._taken(self.call)
-        environment: Environment = {
-            argument.arg: text(Ref("task", argument.arg))
-            for argument in self.call.args.args[1:]
-            if argument.arg in TASK_FIELDS
-        }
+        arguments, defaults = self.call.args.args[1:], self.call.args.defaults
+        environment: Environment = {}
+        for argument, default in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True):
+            environment[argument.arg] = self.value_of(default, {})
+        fields = [argument.arg for argument in arguments if argument.arg in TASK_FIELDS]
+        environment |= {name: text(Ref("task", name)) for name in fields}
         output = self._follow(_Frame(tuple(self.call.body), None), environment, {})
         if output is None:
             raise self.refused(self.call, "it may end without a return")
@@ -179,7 +184,8 @@ class _Reader(GraphExpressions):
                 raise self.refused(statement, f"`{shown(statement)}` does not belong into __init__")
 
     def _taken(self, call: ast.AsyncFunctionDef) -> None:
-        for argument in call.args.args[1:]:
+        arguments = call.args.args[1:]
+        for argument in arguments[: len(arguments) - len(call.args.defaults)]:
             if argument.arg not in (*TASK_FIELDS, *IGNORED_ARGUMENTS):
                 hint = nearest(argument.arg, TASK_FIELDS)
                 raise self.refused(call, f"a task has no {argument.arg!r}; {hint}")
@@ -214,18 +220,17 @@ class _Reader(GraphExpressions):
                     otherwise = _Frame(tuple(orelse), rest)
                     if isinstance(condition, bool):
                         frame = then if condition else otherwise
-                    elif _leaves(statement):
+                    elif _leaves(statement) or not self._met(condition, statement, environment, known):
                         return self._both(condition, then, otherwise, environment, known)
                     else:
-                        self._meet(condition, statement, environment, known)
                         frame = rest
                 case ast.For() | ast.While():
                     if statement.orelse:
                         raise self.refused(statement, "a loop has no `else` here")
                     items = self.items(statement.iter, environment) if isinstance(statement, ast.For) else ()
                     frame = _Frame((), rest, statement, items)
-                case ast.Try(body=body, orelse=[], finalbody=[]):
-                    frame = _Frame(tuple(body), rest)  # a failure ends the attempt, and is on record
+                case ast.Try(body=body, orelse=orelse, finalbody=[]):
+                    frame = _Frame((*body, *orelse), rest)  # a failure ends the attempt, and is on record
                 case ast.Break() | ast.Continue():
                     frame = self._left(statement, rest)
                 case _:
@@ -233,20 +238,32 @@ class _Reader(GraphExpressions):
                     frame = rest
         return None
 
-    def _meet(
+    def _met(
         self, condition: Flag, statement: ast.If, environment: Environment, known: dict[Ref, bool]
-    ) -> None:
-        """Both branches of an `if`, and after it the variables by the condition."""
-        ways = []
-        for body, held in ((statement.body, True), (statement.orelse, False)):
-            own = dict(environment)
-            learned = {**known, condition.ref: held is not condition.negated}
-            self._follow(_Frame(tuple(body), None), own, learned)
-            ways.append(own)
-        then, otherwise = reversed(ways) if condition.negated else ways
+    ) -> bool:
+        """Follow both branches of an `if`; after it, variables have one of two values by the condition.
+        False where the branches do not meet again, because a list is longer on one of the ways."""
+        ways, before, self.inside = [], len(self.nodes), self.inside + 1
+        try:
+            for body, held in ((statement.body, True), (statement.orelse, False)):
+                own = dict(environment)
+                learned = {**known, condition.ref: held is not condition.negated}
+                self._follow(_Frame(tuple(body), None), own, learned)
+                ways.append(own)
+            then, otherwise = reversed(ways) if condition.negated else ways
+            after = {n: merged(condition.ref, then[n], otherwise[n]) for n in then if n in otherwise}
+            if any(isinstance(v, Either) and isinstance(v.then, Many) for v in after.values()):
+                raise _Apart
+        except _Apart:
+            if self.inside > 1:
+                raise
+            del self.nodes[before:]
+            return False
+        finally:
+            self.inside -= 1
         environment.clear()
-        for name in [name for name in then if name in otherwise]:
-            environment[name] = self.merged(statement, condition.ref, then[name], otherwise[name])
+        environment.update(after)
+        return True
 
     def _both(
         self,
