@@ -281,6 +281,14 @@ def test_arguments_with_defaults_have_these() -> None:
     assert as_text(read(source)) == "custom = Custom(problem) with PROMPT_1\n-> custom.response"
 
 
+def test_a_search_in_a_folder_of_another_name_with_a_prompt_in_the_graph_is_read() -> None:
+    source = graph(
+        "a = await self.custom(input=problem, instruction=HOW + prompt_custom.A)\nreturn a['response']",
+        imports="import runs.seed_1.round_2.prompt as prompt_custom\nHOW = 'Think. '",
+    )
+    assert read(source, 'A = "Twice."').prompts == {"PROMPT_1": "Think. Twice."}
+
+
 def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
     flow = read(
         graph(
@@ -324,8 +332,10 @@ def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
         (graph("if problem < 3:\n    return problem\nreturn problem"), "is no condition that is known here"),
         (graph("if None < 3:\n    return problem\nreturn problem"), "`None < 3` fails"),
         (graph("return 'Do {way}'.format(wy=1)"), "nothing is given for 'way'"),
-        (graph("return problem.split(' ')[len(problem)]"), "cannot be said in a workflow"),
-        (graph("return problem.split(' ')['a']"), "which part"),
+        (graph("return problem.split(' ')['a']"), "cannot be looked up before it runs"),
+        (graph("return problem.split(' ', 1)[1]"), "cannot be said in a workflow"),
+        (graph("for i in range(len(problem)):\n    pass\nreturn problem"), "cannot be said in a workflow"),
+        (graph("for i in range(problem):\n    pass\nreturn problem"), "`problem` must be a number"),
         (graph("return 'Do {'.format(way=1)"), "cannot be filled in before it runs"),
         (graph("return problem.format(way=1)"), "cannot be filled in before it runs"),
         (
@@ -340,7 +350,8 @@ def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
         (graph("return problem", init="        self.x = open('x')"), "is not AFlow's"),
         (graph("return problem") + "\n    def helper(self):\n        pass", "and nothing else"),
         ("class Workflow:\n  pass", "no `async def __call__`"),
-        ("x = 1", "only `class Workflow` is expected"),
+        ("x = 1", "there is no `class Workflow`"),
+        ("x = open('x')", "only `class Workflow` is expected"),
         ("def (", "it is no Python"),
         (graph("return " + "(" * 300 + "problem" + ")" * 300), "no Python|too deeply"),
         (graph("return " + "+".join(["problem"] * 5000)), "too deeply|no Python"),

@@ -378,7 +378,8 @@ BODIES = {
             said = s["response"].split("<answer>")[1].split("</answer>")[0].strip()
         else:
             said = s["response"]
-        return said + ": " + s["response"].split()[-1], COST
+        words = s["response"].split()
+        return said + ": " + words[-1], COST
     """,
     "some of a list": """
         ways = ["numbers", "a drawing", "words"]

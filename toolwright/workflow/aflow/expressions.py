@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from string import Formatter
 from typing import Any
 
@@ -16,6 +16,7 @@ from toolwright.workflow.aflow.values import (
     Flag,
     Many,
     NoText,
+    Parts,
     Pending,
     PromptName,
     StepResult,
@@ -68,14 +69,11 @@ class GraphExpressions:
                 return environment[name]
             case ast.Await(value=value):
                 return self._awaited(value, self.value_of(value, environment))
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) if (
-                name in self.attributes
-            ):
+            case ast.Call(func=ast.Attribute(ast.Name("self"), name)) if name in self.attributes:
                 return Pending(self._step(node, self.attributes[name], environment))
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="gather"), args=started):
-                return Pending(
-                    Many(tuple(self._awaited(node, one) for one in self._spread(started, environment)))
-                )
+            case ast.Call(func=ast.Attribute(ast.Name("asyncio"), "gather"), args=args):
+                started = self._spread(args, environment)
+                return Pending(Many(tuple(self._awaited(node, one) for one in started)))
             case _ if root(node) == "self" and "cost" in shown(node):
                 return Cost()
             case ast.JoinedStr(values=values):
@@ -87,22 +85,22 @@ class GraphExpressions:
                 return text(*self.text_of(node, self.value_of(value, environment)))
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self.plus(node, self.value_of(left, environment), self.value_of(right, environment))
-            case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
-                return self._number(node, environment)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._computed(
+                    node, op, self.value_of(left, environment), self.value_of(right, environment)
+                )
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._computed(node, ast.Sub(), Constant(0), self.value_of(operand, environment))
             case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
                 return Many(tuple(self._spread(items, environment)))
             case ast.ListComp() | ast.GeneratorExp():
                 return Many(tuple(self._mapped(node, environment)))
-            case ast.Subscript(
-                value=ast.Call(func=ast.Attribute(value=value, attr="split"), args=between, keywords=[]),
-                slice=place,
-            ) if len(between) < 2:
-                return self._part(node, value, between, self.value_of(place, environment), environment)
+            case ast.Call(func=ast.Attribute(value, "split"), args=[] | [_] as between, keywords=[]):
+                texts = [self.text_of(node, self.value_of(one, environment)) for one in (value, *between)]
+                return Parts(dict(zip(("text", "separator"), texts, strict=False)))
             case ast.Subscript(value=value, slice=place):
                 return self._item(node, self.value_of(value, environment), self.value_of(place, environment))
-            case ast.Call(
-                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *other]
-            ):
+            case ast.Call(func=ast.Attribute(value, "get"), args=[ast.Constant(key), *other]):
                 found = self.value_of(value, environment)
                 if isinstance(found, StepResult) and key not in self._kind(found).fields:
                     return self.value_of(other[0], environment) if other else Constant(None)
@@ -122,8 +120,8 @@ class GraphExpressions:
                     return Constant(len(many.items))
             case ast.Call(func=ast.Attribute(value=ast.Constant() as between, attr="join"), args=[value]):
                 found = Constant("")
-                for place, item in enumerate(self.items(value, environment)):
-                    apart = self.value_of(between, environment) if place else Constant("")
+                for number, item in enumerate(self.items(value, environment)):
+                    apart = self.value_of(between, environment) if number else Constant("")
                     found = self.plus(node, self.plus(node, found, apart), item)
                 return found
             case ast.Call(func=ast.Attribute(value=value, attr="strip"), args=[], keywords=[]):
@@ -133,31 +131,26 @@ class GraphExpressions:
                     raise self.refused(node, f"prompt.py defines no {name!r}; {nearest(name, self.prompts)}")
                 return PromptName(name)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._either(node, test, body, orelse, environment)
-            case ast.Call(
-                func=ast.Name(id="self") | ast.Attribute(value=ast.Name(id="self"), attr="__call__")
-            ):
+                return self._either(test, (body, orelse), environment)
+            case ast.Call(func=ast.Name("self") | ast.Attribute(ast.Name("self"), "__call__")):
                 raise self.refused(node, "a workflow that calls itself has no end known before it runs")
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="self")) as called):
+            case ast.Call(func=ast.Attribute(ast.Name("self")) as called):
                 raise self.refused(node, f"`{shown(called)}` is none of the operators that __init__ names")
         raise self.refused(node, f"`{shown(node)}` cannot be said in a workflow")
 
-    def _either(
-        self, node: ast.expr, test: ast.expr, body: ast.expr, orelse: ast.expr, environment: Environment
-    ) -> Value:
+    def _either(self, test: ast.expr, ways: tuple[ast.expr, ast.expr], environment: Environment) -> Value:
         held = self.condition(test, environment, {})
         if isinstance(held, bool):
-            return self.value_of(body if held else orelse, environment)
-        ways = [self.value_of(way, environment) for way in (body, orelse)]
-        return merged(held.ref, *(reversed(ways) if held.negated else ways))
+            return self.value_of(ways[0] if held else ways[1], environment)
+        then, otherwise = (self.value_of(way, environment) for way in ways)
+        return merged(held.ref, otherwise, then) if held.negated else merged(held.ref, then, otherwise)
 
     def _joined(self, node: ast.BoolOp, environment: Environment) -> Value:
         """`a or b` is `a if a else b`, and `a and b` is `b if a else a`."""
-        first, *others = node.values
-        found = self.value_of(first, environment)
-        for other in others:
+        found = self.value_of(node.values[0], environment)
+        for other in node.values[1:]:
             ways = (_SAME, other) if isinstance(node.op, ast.Or) else (other, _SAME)
-            found = self._either(node, _SAME, *ways, {**environment, _SAME.id: found})
+            found = self._either(_SAME, ways, {**environment, _SAME.id: found})
         return found
 
     def _formatted(self, node: ast.Call, template: Value, environment: Environment) -> Value:
@@ -165,16 +158,18 @@ class GraphExpressions:
         given = {str(place): argument for place, argument in enumerate(node.args)}
         given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
         numbers = map(str, itertools.count())
+        words = self.text_of(node, template)
         found: list[str | Ref] = []
         try:
-            (words,) = self.text_of(node, template)
-            for literal, name, spec, conversion in Formatter().parse(words):
+            if not all(isinstance(piece, str) for piece in words):
+                raise ValueError("a part of it is not known")
+            for literal, name, spec, conversion in Formatter().parse("".join(map(str, words))):
                 found.append(literal)
                 if name is not None:
                     if spec or conversion or (name := name or next(numbers)) not in given:
                         raise ValueError(f"nothing is given for {name!r}")
                     found += self.text_of(node, self.value_of(given[name], environment))
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise self.refused(node, f"`{shown(node)}` cannot be filled in before it runs: {error}") from None
         return text(*found)
 
@@ -202,9 +197,7 @@ class GraphExpressions:
             if name == "instruction" and kind.prompted:
                 prompt, before = self._instruction(call, value)
             elif name in kind.settings:
-                if not isinstance(value, Constant) or not isinstance(value.value, int):
-                    raise self.refused(call, f"{name} must be a number that is known before it runs")
-                settings[name] = value.value
+                settings[name] = self._number(argument, environment)
             elif name not in kind.ports:
                 raise self.refused(call, f"{kind_name} has no input {name!r}; {nearest(name, order)}")
             elif kind.ports[name].kind == "texts":
@@ -274,20 +267,11 @@ class GraphExpressions:
                 return Flag(ref) if kind.fields[field] == "flag" else text(ref)
             case Many(items), Constant(int() as place) if -len(items) <= place < len(items):
                 return items[place]
+            case Parts(inputs), Constant(int() as place):
+                return text(self.new_node(node, PART, inputs, "", {"place": place}).main)
             case Either(on, then, otherwise), _:
                 return merged(on, self._item(node, then, key), self._item(node, otherwise, key))
         raise self.refused(node, f"`{shown(node)}` cannot be looked up before it runs")
-
-    def _part(
-        self, node: ast.expr, value: ast.expr, between: list[ast.expr], place: Value, environment: Environment
-    ) -> Value:
-        """`text.split(separator)[place]`."""
-        if not isinstance(place, Constant) or not isinstance(place.value, int):
-            raise self.refused(node, f"which part `{shown(node)}` is must be known before it runs")
-        inputs = {"text": self.text_of(node, self.value_of(value, environment))}
-        if between:
-            inputs["separator"] = self.text_of(node, self.value_of(between[0], environment))
-        return text(self.new_node(node, PART, inputs, "", {"place": place.value}).main)
 
     def _kind(self, result: StepResult) -> Operator:
         return next(node for node in self.nodes if node.name == result.node).kind
@@ -295,23 +279,25 @@ class GraphExpressions:
     def items(self, source: ast.expr, environment: Environment) -> tuple[Value, ...]:
         """What a loop goes through, all of it known before."""
         match source:
-            case ast.Call(func=ast.Name(id="range"), args=arguments, keywords=[]):
-                numbers = [self.value_of(argument, environment) for argument in arguments]
-                if all(isinstance(n, Constant) and isinstance(n.value, int) for n in numbers):
-                    span = range(*(n.value for n in numbers))  # type: ignore[union-attr]
-                    if len(span) > MOST_NODES:
-                        raise self.refused(source, f"{len(span)} rounds, and {MOST_NODES} are allowed")
-                    return tuple(Constant(number) for number in span)
-            case ast.Call(func=ast.Name(id="enumerate"), args=[inner, *first], keywords=named):
-                start = [self.value_of(n, environment) for n in [*first, *(word.value for word in named)]]
-                if all(isinstance(n, Constant) and isinstance(n.value, int) for n in start):
-                    numbered = enumerate(self.items(inner, environment), *(n.value for n in start))
-                    return tuple(Many((Constant(number), item)) for number, item in numbered)
-            case _:
-                many = self.value_of(source, environment)
-                if isinstance(many, Many):
-                    return many.items
-        raise self.refused(source, f"how often `{shown(source)}` goes round is not known before it runs")
+            case ast.Call(func=ast.Name("range"), args=args, keywords=[]):
+                span = range(*(self._number(argument, environment) for argument in args))
+                if len(span) > MOST_NODES:
+                    raise self.refused(source, f"{len(span)} rounds, and {MOST_NODES} are allowed")
+                return tuple(Constant(number) for number in span)
+            case ast.Call(func=ast.Name("enumerate"), args=[inner, *first], keywords=named):
+                start = (self._number(n, environment) for n in [*first, *(word.value for word in named)])
+                numbered = enumerate(self.items(inner, environment), *start)
+                return tuple(Many((Constant(number), item)) for number, item in numbered)
+        many = self.value_of(source, environment)
+        if not isinstance(many, Many):
+            raise self.refused(source, f"how often `{shown(source)}` goes round is not known before it runs")
+        return many.items
+
+    def _number(self, node: ast.expr, environment: Environment) -> int:
+        value = self.value_of(node, environment)
+        if not isinstance(value, Constant) or not isinstance(value.value, int):
+            raise self.refused(node, f"`{shown(node)}` must be a number that is known before it runs")
+        return value.value
 
     def _mapped(self, node: ast.ListComp | ast.GeneratorExp, environment: Environment) -> Iterator[Value]:
         over, *more = node.generators
@@ -351,13 +337,11 @@ class GraphExpressions:
                 held = asked.pop() if asked else every
                 for flag in reversed(asked):
                     ways = (held, False) if every else (True, held)
-                    held = self._by(test, flag.ref, *(reversed(ways) if flag.negated else ways), known)
+                    held = self._by(test, flag.ref, ways[::-1] if flag.negated else ways, known)
                 return held
-            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in _OPPOSITES:
-                same = ast.copy_location(ast.Compare(left, [_OPPOSITES[type(op)]()], [right]), test)
-                return opposite(self.condition(same, environment, known))
-            case ast.Compare(ops=[op], left=left, comparators=[right]):
-                return self._compared(test, left, op, right, environment, known)
+            case ast.Compare(ops=[op]):
+                held = self._compared(test, environment, known)
+                return opposite(held) if isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot) else held
         return self.truth(test, self.value_of(test, environment), known)
 
     def truth(self, at: ast.expr, value: Value, known: Known) -> bool | Flag:
@@ -366,26 +350,25 @@ class GraphExpressions:
             case Constant(said) | Many(said):
                 return bool(said)
             case Flag(ref, negated):
-                return self._by(at, ref, not negated, negated, known)
+                return self._by(at, ref, (not negated, negated), known)
             case Text((Ref() as ref, *more)) if not any(isinstance(piece, str) for piece in more):
-                return self._by(at, ref, True, self.truth(at, text(*more), known), known)
+                return self._by(at, ref, (True, self.truth(at, text(*more), known)), known)
             case Text() | PromptName() | StepResult():
                 return True
             case Either(on, then, otherwise):
-                ways = (self.truth(at, way, {**known, on: way is then}) for way in (then, otherwise))
-                return self._by(at, on, *ways, known)
+                ways = [self.truth(at, way, {**known, on: way is then}) for way in (then, otherwise)]
+                return self._by(at, on, ways, known)
         raise self.refused(at, f"`{shown(at)}` is no condition that is known here")
 
-    def _by(
-        self, at: ast.expr, on: Ref, then: bool | Flag, otherwise: bool | Flag, known: Known
-    ) -> bool | Flag:
+    def _by(self, at: ast.expr, on: Ref, ways: Sequence[bool | Flag], known: Known) -> bool | Flag:
         """One of two conditions, by a third: a text that is empty where it does not hold."""
+        then, otherwise = ways
         if on in known or then == otherwise:
             return then if known.get(on, True) else otherwise
         if isinstance(then, bool) and isinstance(otherwise, bool):
             return Flag(on, negated=otherwise)
-        ways = {"then": self._yes(at, then), "otherwise": self._yes(at, otherwise)}
-        return self.truth(at, text(self.new_node(at, CHOOSE, {"on": (on,), **ways}).main), known)
+        inputs = {"on": (on,), "then": self._yes(at, then), "otherwise": self._yes(at, otherwise)}
+        return self.truth(at, text(self.new_node(at, CHOOSE, inputs).main), known)
 
     def _yes(self, at: ast.expr, held: bool | Flag) -> Pieces:
         if isinstance(held, bool):
@@ -393,16 +376,10 @@ class GraphExpressions:
         ways = {"then": self._yes(at, not held.negated), "otherwise": self._yes(at, held.negated)}
         return (self.new_node(at, CHOOSE, {"on": (held.ref,), **ways}).main,)
 
-    def _compared(
-        self,
-        test: ast.expr,
-        left: ast.expr,
-        op: ast.cmpop,
-        right: ast.expr,
-        environment: Environment,
-        known: Known,
-    ) -> bool | Flag:
-        within = isinstance(op, ast.In)
+    def _compared(self, test: ast.Compare, environment: Environment, known: Known) -> bool | Flag:
+        """What `==`, `is`, `in` and the like say; whoever asks turns `!=`, `is not` and `not in` round."""
+        left, op, right = test.left, test.ops[0], test.comparators[0]
+        within = isinstance(op, ast.In | ast.NotIn)
         if within and isinstance(right, ast.List | ast.Tuple | ast.Set):
             same = [ast.copy_location(ast.Compare(left, [ast.Eq()], [word]), test) for word in right.elts]
             return self.condition(ast.BoolOp(ast.Or(), [*same]), environment, known)
@@ -415,7 +392,7 @@ class GraphExpressions:
                 raise self.refused(test, f"`{shown(test)}` fails: {error}") from None
         if not within and (changed or isinstance(said, Constant)):
             words, said, changed, more = said, words, more, changed
-        if changed or not isinstance(op, ast.Eq | ast.Is | ast.In):
+        if changed or isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
             raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
         return self._said(test, said, words, more, known, whole=not within)
 
@@ -425,18 +402,16 @@ class GraphExpressions:
         """Whether a text has these words in it, or is them; blanks around it do not count."""
         match said, words:
             case Either(on, then, otherwise), _:
-                ways = (
+                ways = [
                     self._said(test, way, words, changed, {**known, on: way is then}, whole=whole)
                     for way in (then, otherwise)
-                )
-                return self._by(test, on, *ways, known)
+                ]
+                return self._by(test, on, ways, known)
             case _, Constant(None):
                 return said == words
-            case Flag(), Constant(bool() as wanted) if whole:
-                return self.truth(test, said if wanted else opposite(said), known)
-            case Flag(), Constant(str() as word) if whole and changed:
+            case Flag(), Constant(wanted) if whole and (changed or isinstance(wanted, bool)):
                 held = self.truth(test, said, known)
-                return {"true": held, "false": opposite(held)}.get(word.lower(), False)
+                return {"true": held, "false": opposite(held)}.get(str(wanted).lower(), False)
             case _, Constant("") if whole:
                 return opposite(self.truth(test, said, known))
         inputs = {"text": self.text_of(test, said), "words": self.text_of(test, words)}
@@ -445,30 +420,28 @@ class GraphExpressions:
         settings = {name: 1 for name, on in (("lower", "lower" in changed), ("whole", whole)) if on}
         return self.truth(test, Flag(self.new_node(test, CONTAINS, inputs, "", settings).main), known)
 
-    def _number(self, node: ast.expr, environment: Environment) -> Value:
-        match node:
-            case ast.BinOp(left=left, op=op, right=right):
-                a, b = self.value_of(left, environment), self.value_of(right, environment)
-                if isinstance(a, Constant) and isinstance(b, Constant) and type(op) in _ARITHMETIC:
-                    numbers = (a.value, b.value)
-                    if all(isinstance(n, int) and abs(n) < 10**6 for n in numbers):
-                        return Constant(_ARITHMETIC[type(op)](*numbers))
-            case ast.UnaryOp(operand=operand):
-                value = self.value_of(operand, environment)
-                if isinstance(value, Constant) and isinstance(value.value, int):
-                    return Constant(-value.value)
+    def _computed(self, node: ast.expr, op: ast.operator, left: Value, right: Value) -> Value:
+        match left, right:
+            case Constant(int() as a), Constant(int() as b) if max(abs(a), abs(b)) < 10**6:
+                if type(op) in _ARITHMETIC:
+                    return Constant(_ARITHMETIC[type(op)](a, b))
         raise self.refused(node, f"`{shown(node)}` cannot be computed before it runs")
 
     def plus(self, node: ast.AST, left: Value, right: Value) -> Value:
+        left = text(*self.text_of(node, left)) if isinstance(left, Either) else left
+        right = text(*self.text_of(node, right)) if isinstance(right, Either | PromptName) else right
         try:
-            return plus(self._settled(node, left), self._settled(node, right))
+            return plus(left, right)
         except (NoText, TypeError) as error:
             raise self.refused(node, f"text is expected, and this is {error}") from None
 
     def text_of(self, node: ast.AST, value: Value) -> Pieces:
-        value = self._settled(node, value)
-        if isinstance(value, PromptName):
-            return joined((self.prompts[value.name], *value.rest))
+        match value:
+            case PromptName(name, rest):
+                return joined((self.prompts[name], *rest))
+            case Either(on, then, otherwise):
+                ways = {"then": self.text_of(node, then), "otherwise": self.text_of(node, otherwise)}
+                return (self.new_node(node, CHOOSE, {"on": (on,), **ways}).main,)
         try:
             return pieces_of(value)
         except NoText as error:
@@ -484,27 +457,15 @@ class GraphExpressions:
             case _:
                 raise self.refused(target, f"`{shown(target)}` cannot be assigned to here")
 
-    def _settled(self, node: ast.AST, value: Value) -> Value:
-        """One of two texts as the text that a `Choose` makes; anything else as it is."""
-        if not isinstance(value, Either):
-            return value
-        ways = {"then": self.text_of(node, value.then), "otherwise": self.text_of(node, value.otherwise)}
-        return text(self.new_node(node, CHOOSE, {"on": (value.on,), **ways}).main)
-
 
 _COMPARE: dict[type[ast.cmpop], Any] = {
-    ast.Eq: lambda a, b: a == b,
+    **dict.fromkeys((ast.Eq, ast.NotEq), lambda a, b: a == b),
+    **dict.fromkeys((ast.Is, ast.IsNot), lambda a, b: a is b),
+    **dict.fromkeys((ast.In, ast.NotIn), lambda a, b: a in b),
     ast.Lt: lambda a, b: a < b,
     ast.LtE: lambda a, b: a <= b,
     ast.Gt: lambda a, b: a > b,
     ast.GtE: lambda a, b: a >= b,
-    ast.Is: lambda a, b: a is b,
-    ast.In: lambda a, b: a in b,
-}
-_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.NotEq: ast.Eq,
-    ast.IsNot: ast.Is,
-    ast.NotIn: ast.In,
 }
 _ARITHMETIC: dict[type[ast.operator], Any] = {
     ast.Sub: lambda a, b: a - b,
@@ -520,11 +481,9 @@ def _unchanged(node: ast.expr) -> tuple[ast.expr, Set[str]]:
     changed: set[str] = set()
     while True:
         match node:
-            case ast.Call(
-                func=ast.Attribute(value=inner, attr="strip" | "lower" as name), args=[], keywords=[]
-            ):
+            case ast.Call(func=ast.Attribute(inner, "strip" | "lower" as name), args=[], keywords=[]):
                 node = inner
-            case ast.Call(func=ast.Name(id="str" as name), args=[inner], keywords=[]):
+            case ast.Call(func=ast.Name("str" as name), args=[inner], keywords=[]):
                 node = inner
             case _:
                 return node, changed

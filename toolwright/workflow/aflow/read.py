@@ -18,13 +18,14 @@ from toolwright.workflow.aflow.expressions import (
     root,
     shown,
 )
-from toolwright.workflow.aflow.values import Either, Flag, Many, Value, merged, text
+from toolwright.workflow.aflow.values import Constant, Flag, Many, Value, merged, text
 from toolwright.workflow.graph import Pieces, Ref
 from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
 from toolwright.workflow.program import Workflow
 
 MOST_STEPS = 2000  # statements that are followed; a workflow that needs more is no workflow
 # What AFlow's own files import. Anything else has no business in a workflow.
+_NAMED = ("operator", "prompt_custom")  # wherever the search's folder lies
 _IMPORTS = ("typing", "asyncio", "scripts", "metagpt", "workspace", "examples", "evoagentx")
 _SILENT = ("print", "logger", "logging")  # said to the screen: left out
 
@@ -80,38 +81,35 @@ def _parsed(source: str, where: str) -> ast.Module:
 
 
 def _check_import(statement: ast.Import | ast.ImportFrom, where: str) -> None:
-    if isinstance(statement, ast.Import):
-        names = [alias.name for alias in statement.names]
-    else:
-        names = [statement.module or ""]
-    for name in names:
-        if name.split(".")[0] not in _IMPORTS and not name.startswith("workspace_"):
+    for alias in statement.names:
+        name = alias.name if isinstance(statement, ast.Import) else statement.module or "."
+        if name.split(".")[0] not in _IMPORTS and (alias.asname or alias.name) not in _NAMED:
             raise NotExpressible(
                 f"{where}, line {statement.lineno}: it imports {name!r}; a workflow has its operators and "
                 f"prompts, and nothing else"
             )
 
 
-class _Apart(Exception):
-    """The branches of an `if` do not meet again."""
-
-
 class _Reader(GraphExpressions):
     def __init__(self, graph: str, prompts: Mapping[str, str], where: str) -> None:
         super().__init__(prompts, where)
-        self.steps = self.inside = 0  # statements followed, and branches around the present one
+        self.constants: Environment = {}  # of the file
+        self.steps = 0  # statements followed
         self.call, self.init = self._methods(_parsed(graph, where))
 
     def workflow(self) -> Workflow:
         for statement in self.init.body if self.init else []:
             self._attribute(statement)
-        self._taken(self.call)
         arguments, defaults = self.call.args.args[1:], self.call.args.defaults
-        environment: Environment = {}
-        for argument, default in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True):
-            environment[argument.arg] = self.value_of(default, {})
-        fields = [argument.arg for argument in arguments if argument.arg in TASK_FIELDS]
-        environment |= {name: text(Ref("task", name)) for name in fields}
+        environment = dict(self.constants)
+        for place, argument in enumerate(arguments, len(defaults) - len(arguments)):
+            if argument.arg in TASK_FIELDS:
+                environment[argument.arg] = text(Ref("task", argument.arg))
+            elif place >= 0:
+                environment[argument.arg] = self.value_of(defaults[place], {})
+            elif argument.arg not in IGNORED_ARGUMENTS:
+                hint = nearest(argument.arg, TASK_FIELDS)
+                raise self.refused(self.call, f"a task has no {argument.arg!r}; {hint}")
         output = self._follow(_Frame(tuple(self.call.body), None), environment, {})
         if output is None:
             raise self.refused(self.call, "it may end without a return")
@@ -129,8 +127,12 @@ class _Reader(GraphExpressions):
                     _check_import(statement, self.where)
                 case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name(id="DatasetType")]):
                     continue
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)):
+                    self.constants[name] = Constant(value)
                 case _:
-                    raise self.refused(statement, "beside imports, only `class Workflow` is expected here")
+                    raise self.refused(
+                        statement, "beside imports and constants, only `class Workflow` is expected here"
+                    )
         if found is None:
             raise NotExpressible(f"{self.where}: there is no `class Workflow`")
         call = init = None
@@ -183,13 +185,6 @@ class _Reader(GraphExpressions):
             case _:
                 raise self.refused(statement, f"`{shown(statement)}` does not belong into __init__")
 
-    def _taken(self, call: ast.AsyncFunctionDef) -> None:
-        arguments = call.args.args[1:]
-        for argument in arguments[: len(arguments) - len(call.args.defaults)]:
-            if argument.arg not in (*TASK_FIELDS, *IGNORED_ARGUMENTS):
-                hint = nearest(argument.arg, TASK_FIELDS)
-                raise self.refused(call, f"a task has no {argument.arg!r}; {hint}")
-
     # Statements, followed with values that are not known yet.
 
     def _follow(
@@ -220,9 +215,10 @@ class _Reader(GraphExpressions):
                     otherwise = _Frame(tuple(orelse), rest)
                     if isinstance(condition, bool):
                         frame = then if condition else otherwise
-                    elif _leaves(statement) or not self._met(condition, statement, environment, known):
+                    elif _leaves(statement):
                         return self._both(condition, then, otherwise, environment, known)
                     else:
+                        self._meet(condition, statement, environment, known)
                         frame = rest
                 case ast.For() | ast.While():
                     if statement.orelse:
@@ -238,32 +234,20 @@ class _Reader(GraphExpressions):
                     frame = rest
         return None
 
-    def _met(
+    def _meet(
         self, condition: Flag, statement: ast.If, environment: Environment, known: dict[Ref, bool]
-    ) -> bool:
-        """Follow both branches of an `if`; after it, variables have one of two values by the condition.
-        False where the branches do not meet again, because a list is longer on one of the ways."""
-        ways, before, self.inside = [], len(self.nodes), self.inside + 1
-        try:
-            for body, held in ((statement.body, True), (statement.orelse, False)):
-                own = dict(environment)
-                learned = {**known, condition.ref: held is not condition.negated}
-                self._follow(_Frame(tuple(body), None), own, learned)
-                ways.append(own)
-            then, otherwise = reversed(ways) if condition.negated else ways
-            after = {n: merged(condition.ref, then[n], otherwise[n]) for n in then if n in otherwise}
-            if any(isinstance(v, Either) and isinstance(v.then, Many) for v in after.values()):
-                raise _Apart
-        except _Apart:
-            if self.inside > 1:
-                raise
-            del self.nodes[before:]
-            return False
-        finally:
-            self.inside -= 1
+    ) -> None:
+        """Both branches of an `if`, and after it the variables by the condition."""
+        ways = []
+        for body, held in ((statement.body, True), (statement.orelse, False)):
+            own = dict(environment)
+            learned = {**known, condition.ref: held is not condition.negated}
+            self._follow(_Frame(tuple(body), None), own, learned)
+            ways.append(own)
+        then, otherwise = reversed(ways) if condition.negated else ways
         environment.clear()
-        environment.update(after)
-        return True
+        for name in [name for name in then if name in otherwise]:
+            environment[name] = merged(condition.ref, then[name], otherwise[name])
 
     def _both(
         self,
@@ -347,9 +331,18 @@ class _Reader(GraphExpressions):
 
 
 def _leaves(statement: ast.If) -> bool:
-    """Whether one of its branches may go elsewhere than on."""
-    away = (ast.Return, ast.Break, ast.Continue, ast.While)
-    return any(isinstance(node, away) for node in ast.walk(statement))
+    """Whether its branches do not meet again: one goes elsewhere than on, or makes a list longer."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Return | ast.Break | ast.Continue | ast.While):
+            return True
+        if isinstance(node, ast.If) and _appends(node.body) != _appends(node.orelse):
+            return True
+    return False
+
+
+def _appends(body: list[ast.stmt]) -> int:
+    inside = (node for statement in body for node in ast.walk(statement))
+    return sum(isinstance(node, ast.Attribute) and node.attr in ("append", "extend") for node in inside)
 
 
 def _is_own_call(value: ast.expr) -> bool:

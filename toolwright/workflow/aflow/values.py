@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +61,13 @@ class PromptName:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """`text.split(separator)`, of which one part is taken later."""
+
+    inputs: Mapping[str, Pieces]
+
+
+@dataclass(frozen=True)
 class Pending:
     """A step that was started: `await` gives what it returns."""
 
@@ -71,7 +79,7 @@ class Cost:
     """What was spent so far: returned beside the answer, and of no other use."""
 
 
-Value = Constant | Text | Flag | Many | StepResult | Either | PromptName | Pending | Cost
+Value = Constant | Text | Flag | Many | StepResult | Either | PromptName | Parts | Pending | Cost
 
 
 class NoText(Exception):
