@@ -289,6 +289,13 @@ def test_a_search_in_a_folder_of_another_name_with_a_prompt_in_the_graph_is_read
     assert read(source, 'A = "Twice."').prompts == {"PROMPT_1": "Think. Twice."}
 
 
+def test_a_part_that_is_not_there_fails_the_attempt() -> None:
+    task = sample("gsm8k", "gsm8k_train.jsonl")[0]
+    trace = asyncio.run(ran(read(graph("return problem.split('no such words')[1]")), task))
+    assert trace.blame == "workflow"
+    assert "IndexError" in trace.failure
+
+
 def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
     flow = read(
         graph(
