@@ -20,7 +20,7 @@ from toolwright.workflow.aflow.expressions import (
 )
 from toolwright.workflow.aflow.values import Constant, Flag, Many, Value, merged, text
 from toolwright.workflow.graph import Pieces, Ref
-from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
+from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, operator
 from toolwright.workflow.program import Workflow
 
 MOST_STEPS = 2000  # statements that are followed; a workflow that needs more is no workflow
@@ -162,17 +162,16 @@ class _Reader(GraphExpressions):
                 ),
             ):
                 kind = f"tool.{kind.removeprefix('tool_')}" if kind.startswith("tool_") else kind
-                if not is_known(kind):
-                    try:
-                        operator(kind)
-                    except UserError as error:
-                        raise self.refused(statement, str(error)) from None
+                try:
+                    settings = operator(kind).settings
+                except UserError as error:
+                    raise self.refused(statement, str(error)) from None
                 self.attributes[name] = kind
                 for keyword in given:
-                    setting = RENAMED.get(keyword.arg or "", keyword.arg)
+                    setting = RENAMED.get(keyword.arg or "", keyword.arg or "")
                     match keyword.value:
-                        case ast.Constant(value=int() as number) if setting in operator(kind).settings:
-                            self.settings.setdefault(name, {})[str(setting)] = number
+                        case ast.Constant(int() as number) if setting in settings:
+                            self.settings.setdefault(name, {})[setting] = number
             case ast.Import() | ast.ImportFrom():
                 _check_import(statement, self.where)
             case ast.Assign(targets=[ast.Attribute() | ast.Name() as target], value=value) if (

@@ -21,26 +21,31 @@ if TYPE_CHECKING:
     from toolwright.workflow.interpreter import Step
 
 
+class Free(Operator):
+    """Costs nothing, and makes no solution of its own."""
+
+    solves = False
+
+    def calls(self, settings: Settings) -> int:
+        return 0
+
+
 @OPERATORS.register(CHOOSE)
-class Choose(Operator):
+class Choose(Free):
     """`then` if `on` holds, `otherwise` if not. The interpreter computes only the branch that is taken."""
 
     name = CHOOSE
     ports = {"on": Port("flag", "none"), "then": Port(required=False), "otherwise": Port(required=False)}
     fields = {"value": "text"}
-    solves = False
-
-    def calls(self, settings: Settings) -> int:
-        return 0
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         return {"value": inputs["then"] if inputs["on"] else inputs["otherwise"]}
 
 
 @OPERATORS.register(CONTAINS)
-class Contains(Operator):
+class Contains(Free):
     """`words in text`; with `lower`, `words in text.lower()`; with `whole`, whether the text is these words,
-    blanks around it aside. Costs nothing."""
+    blanks around it aside."""
 
     name = CONTAINS
     ports = {"text": Port("text"), "words": Port("text", "none")}
@@ -49,10 +54,6 @@ class Contains(Operator):
         "lower": NodeSetting(default=0, least=0, most=1),
         "whole": NodeSetting(default=0, least=0, most=1),
     }
-    solves = False
-
-    def calls(self, settings: Settings) -> int:
-        return 0
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         text = inputs["text"].lower() if self.setting(settings, "lower") else inputs["text"]
@@ -62,33 +63,25 @@ class Contains(Operator):
 
 
 @OPERATORS.register(JOIN)
-class Join(Operator):
-    """Words around what a node made, as one element of what an ensemble compares. Costs nothing."""
+class Join(Free):
+    """Words around what a node made, as one element of what an ensemble compares."""
 
     name = JOIN
     ports = {"pieces": Port("text")}
     fields = {"text": "text"}
-    solves = False
-
-    def calls(self, settings: Settings) -> int:
-        return 0
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         return {"text": inputs["pieces"]}
 
 
 @OPERATORS.register(PART)
-class Part(Operator):
-    """`text.split(separator)[place]`; it fails if the text has no such part. Costs nothing."""
+class Part(Free):
+    """`text.split(separator)[place]`; it fails if the text has no such part."""
 
     name = PART
     ports = {"text": Port("text"), "separator": Port("text", "none", required=False)}
     fields = {"part": "text"}
     settings = {"place": NodeSetting(default=0, least=-16, most=16)}
-    solves = False
-
-    def calls(self, settings: Settings) -> int:
-        return 0
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         return {"part": inputs["text"].split(inputs["separator"] or None)[self.setting(settings, "place")]}
