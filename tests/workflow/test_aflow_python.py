@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
+from textwrap import indent
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from tests.workflow.programs import built, walks
 from tests.workflow.test_aflow import COST, PUBLISHED, graph, published
 from tests.workflow.test_program import walked
 from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
-from toolwright.workflow.aflow.read import prompts_of, read
+from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import TEMPLATES, write
 from toolwright.workflow.interpreter import CodeRun, WorkflowInterpreter, seed_of
 from toolwright.workflow.operators import operator
@@ -301,6 +303,11 @@ BODIES = {
             return "never either", COST
         return b["response"], COST
     """,
+    "remarks, or none": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        return (s["response"] if r["feedback"] else "none"), COST
+    """,
     "one of several words": """
         s = await self.custom(input=problem, instruction="A")
         r = await self.review(problem=problem, solution=s["response"])
@@ -402,3 +409,51 @@ def test_what_is_read_does_what_it_did(name: str, problem: str) -> None:
     assert read(*write(flow)).fingerprint == flow.fingerprint
     assert run_as_python(source, {}, problem) == run_here(flow, problem)
     assert run_as_python(write(flow)[0], prompts_of(write(flow)[1]), problem) == run_here(flow, problem)
+
+
+TEXTS = st.sampled_from(['s["response"]', 'r["feedback"]', "note", '"x"', '""'])
+CONDITIONS = st.recursive(
+    st.sampled_from(['r["review_result"]', "ok", "note", "best is None", "len(items) > 1"])
+    | st.builds('"{}" in r["feedback"]'.format, st.integers(0, 9))
+    | st.builds("{} != {}".format, TEXTS, TEXTS)
+    | st.builds("r['feedback'].lower() in [{}, '4']".format, TEXTS),
+    lambda inner: (
+        st.builds("not ({})".format, inner)
+        | st.builds("({}) {} ({})".format, inner, st.sampled_from(["and", "or"]), inner)
+    ),
+    max_leaves=3,
+)
+STATEMENTS = st.recursive(
+    st.builds("ok = {}".format, CONDITIONS)
+    | st.builds("note = {} + {}".format, TEXTS, TEXTS)
+    | st.builds("note = {} if {} else {}".format, TEXTS, CONDITIONS, TEXTS)
+    | st.builds("best = {}".format, TEXTS)
+    | st.builds("items.append({})".format, TEXTS),
+    lambda inner: (
+        st.builds("{}\n{}".format, inner, inner)
+        | st.builds("if {}:\n{}".format, CONDITIONS, inner.map(lambda body: indent(body, "    ")))
+        | st.builds("if {}:\n    return note + 'e', COST\n{}".format, CONDITIONS, inner)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STATEMENTS, CONDITIONS, st.sampled_from(["What?", "Why?", "When?"]))
+def test_any_branches_do_what_they_did(statements: str, last: str, problem: str) -> None:
+    body = (
+        's = await self.custom(input=problem, instruction="A")\n'
+        'r = await self.review(problem=problem, solution=s["response"])\n'
+        'ok, note, best, items = False, "n", None, []\n'
+        f"{statements}\nfor item in items:\n    note += item\n"
+        f"return note + (best or 'none') + ('y' if {last} else 'n'), COST"
+    )
+    source = graph(body.replace("COST", COST))
+    try:
+        flow = read(source)
+    except NotExpressible as error:
+        assume("more than 64 steps" not in str(error))
+        raise
+    assert run_as_python(source, {}, problem) == run_here(flow, problem)
+    written, prompts = write(flow)
+    assert run_here(read(written, prompts), problem) == run_here(flow, problem)

@@ -412,8 +412,8 @@ class GraphExpressions:
             case Flag(), Constant(wanted) if whole and (changed or isinstance(wanted, bool)):
                 held = self.truth(test, said, known)
                 return {"true": held, "false": opposite(held)}.get(str(wanted).lower(), False)
-            case _, Constant("") if whole:
-                return opposite(self.truth(test, said, known))
+            case (other, Constant("")) | (Constant(""), other) if whole:
+                return opposite(self.truth(test, other, known))
         inputs = {"text": self.text_of(test, said), "words": self.text_of(test, words)}
         if not inputs["text"] or not inputs["words"]:
             raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
@@ -440,8 +440,13 @@ class GraphExpressions:
             case PromptName(name, rest):
                 return joined((self.prompts[name], *rest))
             case Either(on, then, otherwise):
-                ways = {"then": self.text_of(node, then), "otherwise": self.text_of(node, otherwise)}
-                return (self.new_node(node, CHOOSE, {"on": (on,), **ways}).main,)
+                # None as an f-string writes it; elsewhere Python fails if it comes this way.
+                ways = [
+                    ("None",) if way == Constant(None) else self.text_of(node, way)
+                    for way in (then, otherwise)
+                ]
+                inputs = {"on": (on,), "then": ways[0], "otherwise": ways[1]}
+                return (self.new_node(node, CHOOSE, inputs).main,)
         try:
             return pieces_of(value)
         except NoText as error:

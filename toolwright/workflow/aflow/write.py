@@ -193,8 +193,7 @@ def _ref(workflow: Workflow, ref: Ref, *, as_text: bool = False) -> str:
 def _condition(workflow: Workflow, ref: Ref) -> str:
     """A yes or no as Python tests it. AFlow leaves a review's as text, and "false" would hold."""
     said = _ref(workflow, ref)
-    node = workflow.by_name.get(ref.node)
-    return f'str({said}).lower() == "true"' if node is not None and node.operator == "Review" else said
+    return f'str({said}).lower() == "true"' if ref.field == "review_result" else said
 
 
 def _variable(name: str) -> str:
