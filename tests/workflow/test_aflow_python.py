@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
+from textwrap import indent
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from tests.workflow.programs import built, walks
 from tests.workflow.test_aflow import COST, PUBLISHED, graph, published
 from tests.workflow.test_program import walked
 from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
-from toolwright.workflow.aflow.read import prompts_of, read
+from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import TEMPLATES, write
 from toolwright.workflow.interpreter import CodeRun, WorkflowInterpreter, seed_of
 from toolwright.workflow.operators import operator
@@ -281,11 +283,125 @@ BODIES = {
         p = await self.programmer(problem=problem, analysis=best["response"])
         return (p["output"] if p["output"] else best["response"]), COST
     """,
+    "two conditions": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        p = await self.programmer(problem=problem)
+        if p["output"] and r["review_result"]:
+            return p["output"], COST
+        if not r["review_result"] or "3" in r["feedback"]:
+            return r["feedback"], COST
+        return s["response"], COST
+    """,
+    "texts compared": """
+        a = await self.custom(input=problem, instruction="A")
+        b = await self.custom(input=problem, instruction="B")
+        c = await self.custom(input=problem, instruction="A")
+        if a["response"] == b["response"]:
+            return "never", COST
+        if a["response"].strip() != c["response"]:
+            return "never either", COST
+        return b["response"], COST
+    """,
+    "remarks, or none": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        return (s["response"] if r["feedback"] else "none"), COST
+    """,
+    "one of several words": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        best = s["response"]
+        if str(r["review_result"]).lower() in ["yes", "true"]:
+            best = r["feedback"]
+        if r["feedback"].strip().lower() not in ("none", "4", "42"):
+            best = best + "!"
+        return best, COST
+    """,
+    "a yes or no kept for later": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        good, best = False, None
+        if "1" in r["feedback"]:
+            good = r["review_result"]
+            best = s["response"]
+        even = good and "2" in s["response"]
+        if good:
+            return s["response"], COST
+        if even or best is not None:
+            return "found", COST
+        return r["feedback"], COST
+    """,
+    "nothing on one way": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        note = "" if r["review_result"] else r["feedback"]
+        f = await self.custom(input=f"{problem} {note}", instruction="B")
+        return f["response"], COST
+    """,
+    "the first that is there": """
+        p = await self.programmer(problem=problem)
+        s = await self.custom(input=problem, instruction="A")
+        return p["output"] or s.get("answer") or s["response"], COST
+    """,
+    "words filled in": """
+        solutions = []
+        for way in ["numbers", "a drawing"]:
+            how = "By {way} ({0}).".format(len(solutions), way=way)
+            s = await self.custom(input=problem, instruction=how)
+            solutions.append(s["response"])
+        last = await self.custom(input="{}: {}".format(problem, solutions[-1]), instruction="")
+        return last["response"], COST
+    """,
+    "started, then awaited": """
+        started = [self.custom(input=problem, instruction=f"Way {n}.") for n in range(2)]
+        first, second = await asyncio.gather(*started)
+        third = self.custom(input=first["response"], instruction="C")
+        more = []
+        for one in [first, second]:
+            more.append(self.custom(input=one["response"], instruction="D"))
+        said = [one["response"] for one in await asyncio.gather(*more)]
+        last = await third
+        text = "\\n".join(f"{n}. {one}" for n, one in enumerate(said, 1))
+        best = await self.custom(input=f"{text} {last['response']}", instruction="")
+        return best["response"], COST
+    """,
+    "a list that may be shorter": """
+        solutions = []
+        for n in range(2):
+            s = await self.custom(input=f"{problem} {n}", instruction="A")
+            r = await self.review(problem=problem, solution=s["response"])
+            if r["review_result"]:
+                if "1" in r["feedback"]:
+                    solutions.append(s["response"])
+        if len(solutions) > 1:
+            best = await self.sc_ensemble(solutions=solutions, problem=problem)
+            return best["response"], COST
+        return solutions[0] if solutions else "none", COST
+    """,
+    "a part of a text": """
+        s = await self.custom(input=problem, instruction="A")
+        if "<answer>" in s["response"]:
+            said = s["response"].split("<answer>")[1].split("</answer>")[0].strip()
+        else:
+            said = s["response"]
+        words = s["response"].split()
+        return said + ": " + words[-1], COST
+    """,
+    "some of a list": """
+        ways = ["numbers", "a drawing", "words"]
+        solutions = [
+            (await self.custom(input=problem, instruction=way))["response"]
+            for n, way in enumerate(ways)
+            if n != 1 and "x" not in way
+        ]
+        return solutions[0] + solutions[1], COST
+    """,
 }
 
 
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("problem", ["What?", "Why?", "When?", "Where?"])
+@pytest.mark.parametrize("problem", ["What?", "Why?", "When?", "Where?", "Who?", "Which?"])
 def test_what_is_read_does_what_it_did(name: str, problem: str) -> None:
     source = graph(BODIES[name].replace("COST", COST))
     flow = read(source)
@@ -293,3 +409,51 @@ def test_what_is_read_does_what_it_did(name: str, problem: str) -> None:
     assert read(*write(flow)).fingerprint == flow.fingerprint
     assert run_as_python(source, {}, problem) == run_here(flow, problem)
     assert run_as_python(write(flow)[0], prompts_of(write(flow)[1]), problem) == run_here(flow, problem)
+
+
+TEXTS = st.sampled_from(['s["response"]', 'r["feedback"]', "note", '"x"', '""'])
+CONDITIONS = st.recursive(
+    st.sampled_from(['r["review_result"]', "ok", "note", "best is None", "len(items) > 1"])
+    | st.builds('"{}" in r["feedback"]'.format, st.integers(0, 9))
+    | st.builds("{} != {}".format, TEXTS, TEXTS)
+    | st.builds("r['feedback'].lower() in [{}, '4']".format, TEXTS),
+    lambda inner: (
+        st.builds("not ({})".format, inner)
+        | st.builds("({}) {} ({})".format, inner, st.sampled_from(["and", "or"]), inner)
+    ),
+    max_leaves=3,
+)
+STATEMENTS = st.recursive(
+    st.builds("ok = {}".format, CONDITIONS)
+    | st.builds("note = {} + {}".format, TEXTS, TEXTS)
+    | st.builds("note = {} if {} else {}".format, TEXTS, CONDITIONS, TEXTS)
+    | st.builds("best = {}".format, TEXTS)
+    | st.builds("items.append({})".format, TEXTS),
+    lambda inner: (
+        st.builds("{}\n{}".format, inner, inner)
+        | st.builds("if {}:\n{}".format, CONDITIONS, inner.map(lambda body: indent(body, "    ")))
+        | st.builds("if {}:\n    return note + 'e', COST\n{}".format, CONDITIONS, inner)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STATEMENTS, CONDITIONS, st.sampled_from(["What?", "Why?", "When?"]))
+def test_any_branches_do_what_they_did(statements: str, last: str, problem: str) -> None:
+    body = (
+        's = await self.custom(input=problem, instruction="A")\n'
+        'r = await self.review(problem=problem, solution=s["response"])\n'
+        'ok, note, best, items = False, "n", None, []\n'
+        f"{statements}\nfor item in items:\n    note += item\n"
+        f"return note + (best or 'none') + ('y' if {last} else 'n'), COST"
+    )
+    source = graph(body.replace("COST", COST))
+    try:
+        flow = read(source)
+    except NotExpressible as error:
+        assume("more than 64 steps" not in str(error))
+        raise
+    assert run_as_python(source, {}, problem) == run_here(flow, problem)
+    written, prompts = write(flow)
+    assert run_here(read(written, prompts), problem) == run_here(flow, problem)

@@ -13,6 +13,7 @@ from toolwright.failures import UserError
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
+from toolwright.workflow.operators import FREE
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor
 from toolwright.workflow.tree import Proposal
@@ -51,7 +52,7 @@ class Portfolio:
         return kept
 
 
-_WITH_EDITS = ("Review", "Choose", "Contains", "Join")  # that other operators bring along
+_WITH_EDITS = ("Review", *FREE)  # that other operators bring along
 
 
 def _workflow(way: Any, prompts: Mapping[str, str], folder: Path) -> Workflow:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator, Mapping, Sequence, Set
+from string import Formatter
 from typing import Any
 
 from toolwright.failures import UserError, nearest
@@ -15,25 +16,31 @@ from toolwright.workflow.aflow.values import (
     Flag,
     Many,
     NoText,
+    Parts,
+    Pending,
     PromptName,
     StepResult,
     Text,
     Value,
+    merged,
+    opposite,
     pieces_of,
     plus,
     text,
 )
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.graph import Node, Pieces, Ref, joined
-from toolwright.workflow.operators import CHOOSE, CONTAINS, JOIN, TASK, TASK_FIELDS, Operator, operator
+from toolwright.workflow.operators import CHOOSE, CONTAINS, JOIN, PART, TASK, TASK_FIELDS, Operator, operator
 from toolwright.workflow.program import Workflow
 
 MOST_NODES = 64
 IGNORED_ARGUMENTS = ("mode", "benchmark", "dataset", "question_id")
 RENAMED = {"test_loop": "rounds", "vote_count": "votes"}
 
-# What the variables of `__call__` stand for at some place in it.
+_SAME = ast.Name("")  # stands for a value that was found before
+# What the variables of `__call__` stand for at some place in it, and which conditions hold there.
 Environment = dict[str, Value]
+Known = Mapping[Ref, bool]
 
 
 class NotExpressible(UserError):
@@ -60,8 +67,15 @@ class GraphExpressions:
                 if name not in environment:
                     raise self.refused(node, f"{name!r} has no value on the way here")
                 return environment[name]
-            case ast.Await(value=ast.Call() as call):
-                return self._awaited(call, environment)
+            case ast.Await(value=value):
+                return self._awaited(value, self.value_of(value, environment))
+            case ast.Call(func=ast.Attribute(ast.Name("self"), name)) if name in self.attributes:
+                return Pending(self._step(node, self.attributes[name], environment))
+            case ast.Call(func=ast.Attribute(ast.Name("asyncio"), "gather"), args=args):
+                started = self._spread(args, environment)
+                return Pending(Many(tuple(self._awaited(node, one) for one in started)))
+            case _ if root(node) == "self" and "cost" in shown(node):
+                return Cost()
             case ast.JoinedStr(values=values):
                 found: Value = Constant("")
                 for part in values:
@@ -71,24 +85,33 @@ class GraphExpressions:
                 return text(*self.text_of(node, self.value_of(value, environment)))
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self.plus(node, self.value_of(left, environment), self.value_of(right, environment))
-            case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
-                return self._number(node, environment)
-            case ast.List(elts=items) | ast.Tuple(elts=items):
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._computed(
+                    node, op, self.value_of(left, environment), self.value_of(right, environment)
+                )
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._computed(node, ast.Sub(), Constant(0), self.value_of(operand, environment))
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
                 return Many(tuple(self._spread(items, environment)))
-            case ast.ListComp(elt=element, generators=[ast.comprehension(ifs=[]) as over]):
-                return Many(tuple(self._mapped(element, over.target, over.iter, environment)))
-            case ast.Subscript(value=value, slice=ast.Constant(value=key)):
-                return self._item(node, self.value_of(value, environment), key)
-            case ast.Call(
-                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *other]
-            ):
+            case ast.ListComp() | ast.GeneratorExp():
+                return Many(tuple(self._mapped(node, environment)))
+            case ast.Call(func=ast.Attribute(value, "split"), args=[] | [_] as between, keywords=[]):
+                texts = [self.text_of(node, self.value_of(one, environment)) for one in (value, *between)]
+                return Parts(dict(zip(("text", "separator"), texts, strict=False)))
+            case ast.Subscript(value=value, slice=place):
+                return self._item(node, self.value_of(value, environment), self.value_of(place, environment))
+            case ast.Call(func=ast.Attribute(value, "get"), args=[ast.Constant(key), *other]):
                 found = self.value_of(value, environment)
-                if other and isinstance(found, StepResult) and key not in self._kind(found).fields:
-                    return self.value_of(other[0], environment)
-                return self._item(node, found, key)
-            case ast.Compare():
+                if isinstance(found, StepResult) and key not in self._kind(found).fields:
+                    return self.value_of(other[0], environment) if other else Constant(None)
+                return self._item(node, found, Constant(key))
+            case ast.Compare(ops=[_]) | ast.UnaryOp(op=ast.Not()):
                 held = self.condition(node, environment, {})
                 return Constant(held) if isinstance(held, bool) else held
+            case ast.BoolOp():
+                return self._joined(node, environment)
+            case ast.Call(func=ast.Attribute(value=value, attr="format")):
+                return self._formatted(node, self.value_of(value, environment), environment)
             case ast.Call(func=ast.Name(id="str"), args=[value], keywords=[]):
                 return text(*self.text_of(node, self.value_of(value, environment)))
             case ast.Call(func=ast.Name(id="len"), args=[value], keywords=[]):
@@ -97,8 +120,8 @@ class GraphExpressions:
                     return Constant(len(many.items))
             case ast.Call(func=ast.Attribute(value=ast.Constant() as between, attr="join"), args=[value]):
                 found = Constant("")
-                for place, item in enumerate(self.items(value, environment)):
-                    apart = self.value_of(between, environment) if place else Constant("")
+                for number, item in enumerate(self.items(value, environment)):
+                    apart = self.value_of(between, environment) if number else Constant("")
                     found = self.plus(node, self.plus(node, found, apart), item)
                 return found
             case ast.Call(func=ast.Attribute(value=value, attr="strip"), args=[], keywords=[]):
@@ -108,51 +131,53 @@ class GraphExpressions:
                     raise self.refused(node, f"prompt.py defines no {name!r}; {nearest(name, self.prompts)}")
                 return PromptName(name)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._either(node, test, body, orelse, environment)
-            case _ if root(node) == "self" and "cost" in shown(node):
-                return Cost()
+                return self._either(test, (body, orelse), environment)
+            case ast.Call(func=ast.Name("self") | ast.Attribute(ast.Name("self"), "__call__")):
+                raise self.refused(node, "a workflow that calls itself has no end known before it runs")
+            case ast.Call(func=ast.Attribute(ast.Name("self")) as called):
+                raise self.refused(node, f"`{shown(called)}` is none of the operators that __init__ names")
         raise self.refused(node, f"`{shown(node)}` cannot be said in a workflow")
 
-    def _either(
-        self, node: ast.expr, test: ast.expr, body: ast.expr, orelse: ast.expr, environment: Environment
-    ) -> Value:
-        condition = self.condition(test, environment, {})
-        if isinstance(condition, bool):
-            return self.value_of(body if condition else orelse, environment)
-        then = self.text_of(node, self.value_of(body, environment))
-        otherwise = self.text_of(node, self.value_of(orelse, environment))
-        if condition.negated:
-            then, otherwise = otherwise, then
-        inputs = {"on": (condition.ref,), "then": then, "otherwise": otherwise}
-        return text(self.new_node(node, CHOOSE, inputs).main)
+    def _either(self, test: ast.expr, ways: tuple[ast.expr, ast.expr], environment: Environment) -> Value:
+        held = self.condition(test, environment, {})
+        if isinstance(held, bool):
+            return self.value_of(ways[0] if held else ways[1], environment)
+        then, otherwise = (self.value_of(way, environment) for way in ways)
+        return merged(held.ref, otherwise, then) if held.negated else merged(held.ref, then, otherwise)
 
-    def _awaited(self, call: ast.Call, environment: Environment) -> Value:
-        match call.func:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in self.attributes:
-                return self._step(call, self.attributes[name], environment)
-            case ast.Attribute(value=ast.Name(id="asyncio"), attr="gather"):
-                return Many(tuple(self._gathered(call, environment)))
-            case ast.Name(id="self") | ast.Attribute(value=ast.Name(id="self"), attr="__call__"):
-                raise self.refused(call, "a workflow that calls itself has no end known before it runs")
-        raise self.refused(call, f"`{shown(call.func)}` is none of the operators that __init__ names")
+    def _joined(self, node: ast.BoolOp, environment: Environment) -> Value:
+        """`a or b` is `a if a else b`, and `a and b` is `b if a else a`."""
+        found = self.value_of(node.values[0], environment)
+        for other in node.values[1:]:
+            ways = (_SAME, other) if isinstance(node.op, ast.Or) else (other, _SAME)
+            found = self._either(_SAME, ways, {**environment, _SAME.id: found})
+        return found
 
-    def _gathered(self, call: ast.Call, environment: Environment) -> Iterator[Value]:
-        """Calls that are awaited together: one after the other means the same."""
-        for argument in call.args:
-            match argument:
-                case ast.Starred(
-                    value=ast.ListComp(
-                        elt=ast.Call() as element, generators=[ast.comprehension(ifs=[]) as over]
-                    )
-                ):
-                    for item in self.items(over.iter, environment):
-                        inner = dict(environment)
-                        self.assign(over.target, item, inner)
-                        yield self._awaited(element, inner)
-                case ast.Call():
-                    yield self._awaited(argument, environment)
-                case _:
-                    raise self.refused(call, "gather takes calls of operators, or a list made in place")
+    def _formatted(self, node: ast.Call, template: Value, environment: Environment) -> Value:
+        """`template.format(name=value)`, with the plain names of fields that `str.format` knows."""
+        given = {str(place): argument for place, argument in enumerate(node.args)}
+        given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+        numbers = map(str, itertools.count())
+        words = self.text_of(node, template)
+        found: list[str | Ref] = []
+        try:
+            if not all(isinstance(piece, str) for piece in words):
+                raise ValueError("a part of it is not known")
+            for literal, name, spec, conversion in Formatter().parse("".join(map(str, words))):
+                found.append(literal)
+                if name is not None:
+                    if spec or conversion or (name := name or next(numbers)) not in given:
+                        raise ValueError(f"nothing is given for {name!r}")
+                    found += self.text_of(node, self.value_of(given[name], environment))
+        except ValueError as error:
+            raise self.refused(node, f"`{shown(node)}` cannot be filled in before it runs: {error}") from None
+        return text(*found)
+
+    def _awaited(self, node: ast.expr, started: Value) -> Value:
+        """What a step returns. Steps that are awaited together mean the same one after the other."""
+        if not isinstance(started, Pending):
+            raise self.refused(node, f"`{shown(node)}` is no call of an operator, and cannot be awaited")
+        return started.result
 
     def _step(self, call: ast.Call, kind_name: str, environment: Environment) -> Value:
         kind = operator(kind_name)
@@ -172,9 +197,7 @@ class GraphExpressions:
             if name == "instruction" and kind.prompted:
                 prompt, before = self._instruction(call, value)
             elif name in kind.settings:
-                if not isinstance(value, Constant) or not isinstance(value.value, int):
-                    raise self.refused(call, f"{name} must be a number that is known before it runs")
-                settings[name] = value.value
+                settings[name] = self._number(argument, environment)
             elif name not in kind.ports:
                 raise self.refused(call, f"{kind_name} has no input {name!r}; {nearest(name, order)}")
             elif kind.ports[name].kind == "texts":
@@ -221,6 +244,10 @@ class GraphExpressions:
         prompt: str = "",
         settings: Mapping[str, int] | None = None,
     ) -> Node:
+        if kind in (CHOOSE, CONTAINS):  # asked twice, it is answered once
+            for known in self.nodes:
+                if (known.operator, known.inputs, known.settings) == (kind, inputs, settings or {}):
+                    return known
         if len(self.nodes) >= MOST_NODES:
             raise self.refused(at, f"it takes more than {MOST_NODES} steps")
         name = Workflow(tuple(self.nodes), ()).free_name(snake(kind))
@@ -228,19 +255,22 @@ class GraphExpressions:
         self.nodes.append(node)
         return node
 
-    def _item(self, node: ast.expr, value: Value, key: Any) -> Value:
+    def _item(self, node: ast.expr, value: Value, key: Value) -> Value:
         match value, key:
-            case StepResult(name), str():
+            case StepResult(name), Constant(str() as field):
                 kind = self._kind(value)
-                if key not in kind.fields:
-                    raise self.refused(node, f"{kind.name} returns no {key!r}; {nearest(key, kind.fields)}")
-                ref = Ref(name, key)
-                return Flag(ref) if kind.fields[key] == "flag" else text(ref)
-            case Many(items), int() if -len(items) <= key < len(items):
-                return items[key]
+                if field not in kind.fields:
+                    raise self.refused(
+                        node, f"{kind.name} returns no {field!r}; {nearest(field, kind.fields)}"
+                    )
+                ref = Ref(name, field)
+                return Flag(ref) if kind.fields[field] == "flag" else text(ref)
+            case Many(items), Constant(int() as place) if -len(items) <= place < len(items):
+                return items[place]
+            case Parts(inputs), Constant(int() as place):
+                return text(self.new_node(node, PART, inputs, "", {"place": place}).main)
             case Either(on, then, otherwise), _:
-                found = self._item(node, then, key), self._item(node, otherwise, key)
-                return self.merged(node, on, *found)
+                return merged(on, self._item(node, then, key), self._item(node, otherwise, key))
         raise self.refused(node, f"`{shown(node)}` cannot be looked up before it runs")
 
     def _kind(self, result: StepResult) -> Operator:
@@ -249,29 +279,39 @@ class GraphExpressions:
     def items(self, source: ast.expr, environment: Environment) -> tuple[Value, ...]:
         """What a loop goes through, all of it known before."""
         match source:
-            case ast.Call(func=ast.Name(id="range"), args=arguments, keywords=[]):
-                numbers = [self.value_of(argument, environment) for argument in arguments]
-                if all(isinstance(n, Constant) and isinstance(n.value, int) for n in numbers):
-                    span = range(*(n.value for n in numbers))  # type: ignore[union-attr]
-                    if len(span) > MOST_NODES:
-                        raise self.refused(source, f"{len(span)} rounds, and {MOST_NODES} are allowed")
-                    return tuple(Constant(number) for number in span)
-            case ast.Call(func=ast.Name(id="enumerate"), args=[inner], keywords=[]):
-                items = self.items(inner, environment)
-                return tuple(Many((Constant(number), item)) for number, item in enumerate(items))
-            case _:
-                many = self.value_of(source, environment)
-                if isinstance(many, Many):
-                    return many.items
-        raise self.refused(source, f"how often `{shown(source)}` goes round is not known before it runs")
+            case ast.Call(func=ast.Name("range"), args=args, keywords=[]):
+                span = range(*(self._number(argument, environment) for argument in args))
+                if len(span) > MOST_NODES:
+                    raise self.refused(source, f"{len(span)} rounds, and {MOST_NODES} are allowed")
+                return tuple(Constant(number) for number in span)
+            case ast.Call(func=ast.Name("enumerate"), args=[inner, *first], keywords=named):
+                start = (self._number(n, environment) for n in [*first, *(word.value for word in named)])
+                numbered = enumerate(self.items(inner, environment), *start)
+                return tuple(Many((Constant(number), item)) for number, item in numbered)
+        many = self.value_of(source, environment)
+        if not isinstance(many, Many):
+            raise self.refused(source, f"how often `{shown(source)}` goes round is not known before it runs")
+        return many.items
 
-    def _mapped(
-        self, element: ast.expr, target: ast.expr, source: ast.expr, environment: Environment
-    ) -> Iterator[Value]:
-        for item in self.items(source, environment):
+    def _number(self, node: ast.expr, environment: Environment) -> int:
+        value = self.value_of(node, environment)
+        if not isinstance(value, Constant) or not isinstance(value.value, int):
+            raise self.refused(node, f"`{shown(node)}` must be a number that is known before it runs")
+        return value.value
+
+    def _mapped(self, node: ast.ListComp | ast.GeneratorExp, environment: Environment) -> Iterator[Value]:
+        over, *more = node.generators
+        if more:
+            raise self.refused(node, "a list is made over one list at a time")
+        for item in self.items(over.iter, environment):
             inner = dict(environment)
-            self.assign(target, item, inner)
-            yield self.value_of(element, inner)
+            self.assign(over.target, item, inner)
+            held = [self.condition(test, inner, {}) for test in over.ifs]
+            if False in held:
+                continue
+            if any(isinstance(one, Flag) for one in held):
+                raise self.refused(node, f"how many items `{shown(node)}` has is not known before it runs")
+            yield self.value_of(node.elt, inner)
 
     def _spread(self, items: list[ast.expr], environment: Environment) -> Iterator[Value]:
         for item in items:
@@ -280,110 +320,133 @@ class GraphExpressions:
             else:
                 yield self.value_of(item, environment)
 
-    def condition(self, test: ast.expr, environment: Environment, known: Mapping[Ref, bool]) -> bool | Flag:
+    def condition(self, test: ast.expr, environment: Environment, known: Known) -> bool | Flag:
         """Known already, or a step's answer."""
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                found = self.condition(operand, environment, known)
-                return not found if isinstance(found, bool) else replace(found, negated=not found.negated)
+                return opposite(self.condition(operand, environment, known))
             case ast.BoolOp(op=op, values=values):
-                wanted = isinstance(op, ast.And)
-                unknown = [
-                    found
-                    for value in values
-                    if (found := self.condition(value, environment, known)) is not wanted
-                ]
-                if any(isinstance(found, bool) for found in unknown):
-                    return not wanted
-                if len(unknown) <= 1:
-                    return unknown[0] if unknown else wanted
-                raise self.refused(test, "one condition at a time: write two ifs")
-            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[right]):
-                return self._contained(test, left, op, right, environment, known)
-            case ast.Compare(
-                left=left, ops=[ast.Eq()], comparators=[ast.Constant(value="true" | "false" as word)]
-            ) if (inner := _without_methods(left)) is not left:
-                found = self.condition(inner, environment, known)
-                wanted = word == "true"
-                if isinstance(found, bool):
-                    return found is wanted
-                return found if wanted else replace(found, negated=not found.negated)
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                sides = self.value_of(left, environment), self.value_of(right, environment)
-                return self._compared(test, op, *sides, known)
-        match self.value_of(test, environment):
-            case Constant(value):
-                return bool(value)
-            case Many(items):
-                return bool(items)
-            case Flag(ref) as flag:
-                return known[ref] is not flag.negated if ref in known else flag
-            case Text((Ref() as ref,)):
-                return known[ref] if ref in known else Flag(ref)
-        raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
+                every = isinstance(op, ast.And)
+                asked: list[Flag] = []
+                for value in values:
+                    held = self.condition(value, environment, known)
+                    if isinstance(held, Flag):
+                        asked.append(held)
+                    elif held is not every:
+                        return held
+                held = asked.pop() if asked else every
+                for flag in reversed(asked):
+                    ways = (held, False) if every else (True, held)
+                    held = self._by(test, flag.ref, ways[::-1] if flag.negated else ways, known)
+                return held
+            case ast.Compare(ops=[op]):
+                held = self._compared(test, environment, known)
+                return opposite(held) if isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot) else held
+        return self.truth(test, self.value_of(test, environment), known)
 
-    def _contained(
-        self,
-        test: ast.expr,
-        left: ast.expr,
-        op: ast.cmpop,
-        right: ast.expr,
-        environment: Environment,
-        known: Mapping[Ref, bool],
+    def truth(self, at: ast.expr, value: Value, known: Known) -> bool | Flag:
+        """What `if value:` asks."""
+        match value:
+            case Constant(said) | Many(said):
+                return bool(said)
+            case Flag(ref, negated):
+                return self._by(at, ref, (not negated, negated), known)
+            case Text((Ref() as ref, *more)) if not any(isinstance(piece, str) for piece in more):
+                return self._by(at, ref, (True, self.truth(at, text(*more), known)), known)
+            case Text() | PromptName() | StepResult():
+                return True
+            case Either(on, then, otherwise):
+                ways = [self.truth(at, way, {**known, on: way is then}) for way in (then, otherwise)]
+                return self._by(at, on, ways, known)
+        raise self.refused(at, f"`{shown(at)}` is no condition that is known here")
+
+    def _by(self, at: ast.expr, on: Ref, ways: Sequence[bool | Flag], known: Known) -> bool | Flag:
+        """One of two conditions, by a third: a text that is empty where it does not hold."""
+        then, otherwise = ways
+        if on in known or then == otherwise:
+            return then if known.get(on, True) else otherwise
+        if isinstance(then, bool) and isinstance(otherwise, bool):
+            return Flag(on, negated=otherwise)
+        inputs = {"on": (on,), "then": self._yes(at, then), "otherwise": self._yes(at, otherwise)}
+        return self.truth(at, text(self.new_node(at, CHOOSE, inputs).main), known)
+
+    def _yes(self, at: ast.expr, held: bool | Flag) -> Pieces:
+        if isinstance(held, bool):
+            return ("yes",) if held else ()
+        ways = {"then": self._yes(at, not held.negated), "otherwise": self._yes(at, held.negated)}
+        return (self.new_node(at, CHOOSE, {"on": (held.ref,), **ways}).main,)
+
+    def _compared(self, test: ast.Compare, environment: Environment, known: Known) -> bool | Flag:
+        """What `==`, `is`, `in` and the like say; whoever asks turns `!=`, `is not` and `not in` round."""
+        left, op, right = test.left, test.ops[0], test.comparators[0]
+        within = isinstance(op, ast.In | ast.NotIn)
+        if within and isinstance(right, ast.List | ast.Tuple | ast.Set):
+            same = [ast.copy_location(ast.Compare(left, [ast.Eq()], [word]), test) for word in right.elts]
+            return self.condition(ast.BoolOp(ast.Or(), [*same]), environment, known)
+        (left, changed), (right, more) = _unchanged(left), _unchanged(right)
+        words, said = self.value_of(left, environment), self.value_of(right, environment)
+        if isinstance(words, Constant) and isinstance(said, Constant) and not changed | more:
+            try:
+                return bool(_COMPARE[type(op)](words.value, said.value))
+            except TypeError as error:
+                raise self.refused(test, f"`{shown(test)}` fails: {error}") from None
+        if not within and (changed or isinstance(said, Constant)):
+            words, said, changed, more = said, words, more, changed
+        if changed or isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+            raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
+        return self._said(test, said, words, more, known, whole=not within)
+
+    def _said(
+        self, test: ast.expr, said: Value, words: Value, changed: Set[str], known: Known, *, whole: bool
     ) -> bool | Flag:
-        """`"words" in text`, or in `text.lower()`."""
-        match right:
-            case ast.Call(func=ast.Attribute(value=inner, attr="lower"), args=[], keywords=[]):
-                right, lower = inner, 1
-            case _:
-                lower = 0
-        inputs = {
-            "text": self.text_of(test, self.value_of(right, environment)),
-            "words": self.text_of(test, self.value_of(left, environment)),
-        }
+        """Whether a text has these words in it, or is them; blanks around it do not count."""
+        match said, words:
+            case Either(on, then, otherwise), _:
+                ways = [
+                    self._said(test, way, words, changed, {**known, on: way is then}, whole=whole)
+                    for way in (then, otherwise)
+                ]
+                return self._by(test, on, ways, known)
+            case _, Constant(None):
+                return said == words
+            case Flag(), Constant(wanted) if whole and (changed or isinstance(wanted, bool)):
+                held = self.truth(test, said, known)
+                return {"true": held, "false": opposite(held)}.get(str(wanted).lower(), False)
+            case (other, Constant("")) | (Constant(""), other) if whole:
+                return opposite(self.truth(test, other, known))
+        inputs = {"text": self.text_of(test, said), "words": self.text_of(test, words)}
         if not inputs["text"] or not inputs["words"]:
             raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
-        settings = {"lower": 1} if lower else {}
-        asked = (CONTAINS, inputs, settings)
-        alike = (node for node in self.nodes if (node.operator, node.inputs, node.settings) == asked)
-        node = next(alike, None) or self.new_node(test, CONTAINS, inputs, "", settings)
-        flag = Flag(node.main, negated=isinstance(op, ast.NotIn))
-        return known[flag.ref] is not flag.negated if flag.ref in known else flag
+        settings = {name: 1 for name, on in (("lower", "lower" in changed), ("whole", whole)) if on}
+        return self.truth(test, Flag(self.new_node(test, CONTAINS, inputs, "", settings).main), known)
 
-    def _compared(
-        self, test: ast.expr, op: ast.cmpop, left: Value, right: Value, known: Mapping[Ref, bool]
-    ) -> bool | Flag:
-        match left, op, right:
-            case Constant(a), _, Constant(b) if type(op) in _COMPARE:
-                return bool(_COMPARE[type(op)](a, b))
-            case Flag(ref, negated), (ast.Eq() | ast.Is()), Constant(bool() as wanted):
-                flag = Flag(ref, negated is wanted)
-                return known[ref] is not flag.negated if ref in known else flag
-        raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
-
-    def _number(self, node: ast.expr, environment: Environment) -> Value:
-        match node:
-            case ast.BinOp(left=left, op=op, right=right):
-                a, b = self.value_of(left, environment), self.value_of(right, environment)
-                if isinstance(a, Constant) and isinstance(b, Constant) and type(op) in _ARITHMETIC:
-                    numbers = (a.value, b.value)
-                    if all(isinstance(n, int) and abs(n) < 10**6 for n in numbers):
-                        return Constant(_ARITHMETIC[type(op)](*numbers))
-            case ast.UnaryOp(operand=operand):
-                value = self.value_of(operand, environment)
-                if isinstance(value, Constant) and isinstance(value.value, int):
-                    return Constant(-value.value)
+    def _computed(self, node: ast.expr, op: ast.operator, left: Value, right: Value) -> Value:
+        match left, right:
+            case Constant(int() as a), Constant(int() as b) if max(abs(a), abs(b)) < 10**6:
+                if type(op) in _ARITHMETIC:
+                    return Constant(_ARITHMETIC[type(op)](a, b))
         raise self.refused(node, f"`{shown(node)}` cannot be computed before it runs")
 
     def plus(self, node: ast.AST, left: Value, right: Value) -> Value:
+        left = text(*self.text_of(node, left)) if isinstance(left, Either) else left
+        right = text(*self.text_of(node, right)) if isinstance(right, Either | PromptName) else right
         try:
             return plus(left, right)
         except (NoText, TypeError) as error:
             raise self.refused(node, f"text is expected, and this is {error}") from None
 
     def text_of(self, node: ast.AST, value: Value) -> Pieces:
-        if isinstance(value, PromptName):
-            return joined((self.prompts[value.name], *value.rest))
+        match value:
+            case PromptName(name, rest):
+                return joined((self.prompts[name], *rest))
+            case Either(on, then, otherwise):
+                # None as an f-string writes it; elsewhere Python fails if it comes this way.
+                ways = [
+                    ("None",) if way == Constant(None) else self.text_of(node, way)
+                    for way in (then, otherwise)
+                ]
+                inputs = {"on": (on,), "then": ways[0], "otherwise": ways[1]}
+                return (self.new_node(node, CHOOSE, inputs).main,)
         try:
             return pieces_of(value)
         except NoText as error:
@@ -399,30 +462,15 @@ class GraphExpressions:
             case _:
                 raise self.refused(target, f"`{shown(target)}` cannot be assigned to here")
 
-    def merged(self, at: ast.AST, on: Ref, then: Value, otherwise: Value) -> Value:
-        if then == otherwise:
-            return then
-        match then, otherwise:
-            case Many(first), Many(second) if len(first) == len(second):
-                pairs = zip(first, second, strict=True)
-                return Many(tuple(self.merged(at, on, one, other) for one, other in pairs))
-            case ((StepResult() | Either() | Many() | Cost()), _):
-                return Either(on, then, otherwise)
-            case _, (StepResult() | Either() | Many() | Cost()):
-                return Either(on, then, otherwise)
-        inputs = {"on": (on,), "then": self.text_of(at, then), "otherwise": self.text_of(at, otherwise)}
-        return text(self.new_node(at, CHOOSE, inputs).main)
-
 
 _COMPARE: dict[type[ast.cmpop], Any] = {
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
+    **dict.fromkeys((ast.Eq, ast.NotEq), lambda a, b: a == b),
+    **dict.fromkeys((ast.Is, ast.IsNot), lambda a, b: a is b),
+    **dict.fromkeys((ast.In, ast.NotIn), lambda a, b: a in b),
     ast.Lt: lambda a, b: a < b,
     ast.LtE: lambda a, b: a <= b,
     ast.Gt: lambda a, b: a > b,
     ast.GtE: lambda a, b: a >= b,
-    ast.Is: lambda a, b: a is b,
-    ast.IsNot: lambda a, b: a is not b,
 }
 _ARITHMETIC: dict[type[ast.operator], Any] = {
     ast.Sub: lambda a, b: a - b,
@@ -432,22 +480,19 @@ _ARITHMETIC: dict[type[ast.operator], Any] = {
 }
 
 
-def _is_text(value: Value) -> bool:
-    """Whether text is all it is: a yes or no would be lost in one."""
-    literal = isinstance(value, Constant) and isinstance(value.value, str)
-    return literal or isinstance(value, Text | PromptName)
-
-
-def _without_methods(node: ast.expr) -> ast.expr:
-    """`x` of `str(x).strip().lower()`: a review's yes or no, which AFlow's own parser leaves as text."""
+def _unchanged(node: ast.expr) -> tuple[ast.expr, Set[str]]:
+    """`x` of `str(x).strip().lower()`, and the names of what is done to it: a review's yes or no, for one,
+    which AFlow's own parser leaves as text."""
+    changed: set[str] = set()
     while True:
         match node:
-            case ast.Call(func=ast.Attribute(value=inner, attr="strip" | "lower"), args=[], keywords=[]):
+            case ast.Call(func=ast.Attribute(inner, "strip" | "lower" as name), args=[], keywords=[]):
                 node = inner
-            case ast.Call(func=ast.Name(id="str"), args=[inner], keywords=[]):
+            case ast.Call(func=ast.Name("str" as name), args=[inner], keywords=[]):
                 node = inner
             case _:
-                return node
+                return node, changed
+        changed |= {name} - {"strip"}  # blanks do not count anyway
 
 
 def root(node: ast.AST) -> str:

@@ -18,13 +18,14 @@ from toolwright.workflow.aflow.expressions import (
     root,
     shown,
 )
-from toolwright.workflow.aflow.values import Flag, Many, Value, text
+from toolwright.workflow.aflow.values import Constant, Flag, Many, Value, merged, text
 from toolwright.workflow.graph import Pieces, Ref
-from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
+from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, operator
 from toolwright.workflow.program import Workflow
 
 MOST_STEPS = 2000  # statements that are followed; a workflow that needs more is no workflow
 # What AFlow's own files import. Anything else has no business in a workflow.
+_NAMED = ("operator", "prompt_custom")  # wherever the search's folder lies
 _IMPORTS = ("typing", "asyncio", "scripts", "metagpt", "workspace", "examples", "evoagentx")
 _SILENT = ("print", "logger", "logging")  # said to the screen: left out
 
@@ -60,8 +61,8 @@ def prompts_of(source: str, *, where: str = "prompt.py") -> dict[str, str]:
                 if not isinstance(said, str):
                     raise NotExpressible(f"{where}, line {statement.lineno}: {name} is no plain text")
                 found[name] = said
-            case ast.Expr(value=ast.Constant()):
-                continue
+            case ast.Expr(value=ast.Constant()) | ast.FunctionDef() | ast.AsyncFunctionDef():
+                continue  # nothing calls a function that stands here
             case ast.Import() | ast.ImportFrom():
                 _check_import(statement, where)
             case _:
@@ -80,12 +81,9 @@ def _parsed(source: str, where: str) -> ast.Module:
 
 
 def _check_import(statement: ast.Import | ast.ImportFrom, where: str) -> None:
-    if isinstance(statement, ast.Import):
-        names = [alias.name for alias in statement.names]
-    else:
-        names = [statement.module or ""]
-    for name in names:
-        if name.split(".")[0] not in _IMPORTS and not name.startswith("workspace_"):
+    for alias in statement.names:
+        name = alias.name if isinstance(statement, ast.Import) else statement.module or "."
+        if name.split(".")[0] not in _IMPORTS and (alias.asname or alias.name) not in _NAMED:
             raise NotExpressible(
                 f"{where}, line {statement.lineno}: it imports {name!r}; a workflow has its operators and "
                 f"prompts, and nothing else"
@@ -95,18 +93,23 @@ def _check_import(statement: ast.Import | ast.ImportFrom, where: str) -> None:
 class _Reader(GraphExpressions):
     def __init__(self, graph: str, prompts: Mapping[str, str], where: str) -> None:
         super().__init__(prompts, where)
-        self.steps = 0
+        self.constants: Environment = {}  # of the file
+        self.steps = 0  # statements followed
         self.call, self.init = self._methods(_parsed(graph, where))
 
     def workflow(self) -> Workflow:
         for statement in self.init.body if self.init else []:
             self._attribute(statement)
-        self._taken(self.call)
-        environment: Environment = {
-            argument.arg: text(Ref("task", argument.arg))
-            for argument in self.call.args.args[1:]
-            if argument.arg in TASK_FIELDS
-        }
+        arguments, defaults = self.call.args.args[1:], self.call.args.defaults
+        environment = dict(self.constants)
+        for place, argument in enumerate(arguments, len(defaults) - len(arguments)):
+            if argument.arg in TASK_FIELDS:
+                environment[argument.arg] = text(Ref("task", argument.arg))
+            elif place >= 0:
+                environment[argument.arg] = self.value_of(defaults[place], {})
+            elif argument.arg not in IGNORED_ARGUMENTS:
+                hint = nearest(argument.arg, TASK_FIELDS)
+                raise self.refused(self.call, f"a task has no {argument.arg!r}; {hint}")
         output = self._follow(_Frame(tuple(self.call.body), None), environment, {})
         if output is None:
             raise self.refused(self.call, "it may end without a return")
@@ -124,8 +127,12 @@ class _Reader(GraphExpressions):
                     _check_import(statement, self.where)
                 case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name(id="DatasetType")]):
                     continue
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)):
+                    self.constants[name] = Constant(value)
                 case _:
-                    raise self.refused(statement, "beside imports, only `class Workflow` is expected here")
+                    raise self.refused(
+                        statement, "beside imports and constants, only `class Workflow` is expected here"
+                    )
         if found is None:
             raise NotExpressible(f"{self.where}: there is no `class Workflow`")
         call = init = None
@@ -155,17 +162,16 @@ class _Reader(GraphExpressions):
                 ),
             ):
                 kind = f"tool.{kind.removeprefix('tool_')}" if kind.startswith("tool_") else kind
-                if not is_known(kind):
-                    try:
-                        operator(kind)
-                    except UserError as error:
-                        raise self.refused(statement, str(error)) from None
+                try:
+                    settings = operator(kind).settings
+                except UserError as error:
+                    raise self.refused(statement, str(error)) from None
                 self.attributes[name] = kind
                 for keyword in given:
-                    setting = RENAMED.get(keyword.arg or "", keyword.arg)
+                    setting = RENAMED.get(keyword.arg or "", keyword.arg or "")
                     match keyword.value:
-                        case ast.Constant(value=int() as number) if setting in operator(kind).settings:
-                            self.settings.setdefault(name, {})[str(setting)] = number
+                        case ast.Constant(int() as number) if setting in settings:
+                            self.settings.setdefault(name, {})[setting] = number
             case ast.Import() | ast.ImportFrom():
                 _check_import(statement, self.where)
             case ast.Assign(targets=[ast.Attribute() | ast.Name() as target], value=value) if (
@@ -177,12 +183,6 @@ class _Reader(GraphExpressions):
                 return
             case _:
                 raise self.refused(statement, f"`{shown(statement)}` does not belong into __init__")
-
-    def _taken(self, call: ast.AsyncFunctionDef) -> None:
-        for argument in call.args.args[1:]:
-            if argument.arg not in (*TASK_FIELDS, *IGNORED_ARGUMENTS):
-                hint = nearest(argument.arg, TASK_FIELDS)
-                raise self.refused(call, f"a task has no {argument.arg!r}; {hint}")
 
     # Statements, followed with values that are not known yet.
 
@@ -224,8 +224,8 @@ class _Reader(GraphExpressions):
                         raise self.refused(statement, "a loop has no `else` here")
                     items = self.items(statement.iter, environment) if isinstance(statement, ast.For) else ()
                     frame = _Frame((), rest, statement, items)
-                case ast.Try(body=body, orelse=[], finalbody=[]):
-                    frame = _Frame(tuple(body), rest)  # a failure ends the attempt, and is on record
+                case ast.Try(body=body, orelse=orelse, finalbody=[]):
+                    frame = _Frame((*body, *orelse), rest)  # a failure ends the attempt, and is on record
                 case ast.Break() | ast.Continue():
                     frame = self._left(statement, rest)
                 case _:
@@ -246,7 +246,7 @@ class _Reader(GraphExpressions):
         then, otherwise = reversed(ways) if condition.negated else ways
         environment.clear()
         for name in [name for name in then if name in otherwise]:
-            environment[name] = self.merged(statement, condition.ref, then[name], otherwise[name])
+            environment[name] = merged(condition.ref, then[name], otherwise[name])
 
     def _both(
         self,
@@ -330,9 +330,18 @@ class _Reader(GraphExpressions):
 
 
 def _leaves(statement: ast.If) -> bool:
-    """Whether one of its branches may go elsewhere than on."""
-    away = (ast.Return, ast.Break, ast.Continue, ast.While)
-    return any(isinstance(node, away) for node in ast.walk(statement))
+    """Whether its branches do not meet again: one goes elsewhere than on, or makes a list longer."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Return | ast.Break | ast.Continue | ast.While):
+            return True
+        if isinstance(node, ast.If) and _appends(node.body) != _appends(node.orelse):
+            return True
+    return False
+
+
+def _appends(body: list[ast.stmt]) -> int:
+    inside = (node for statement in body for node in ast.walk(statement))
+    return sum(isinstance(node, ast.Attribute) and node.attr in ("append", "extend") for node in inside)
 
 
 def _is_own_call(value: ast.expr) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolwright.workflow.graph import Piece, Pieces, Ref, joined
@@ -44,7 +45,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Either:
-    """What one of two steps returned, by a condition."""
+    """One of two values, by a condition."""
 
     on: Ref
     then: Value
@@ -60,11 +61,25 @@ class PromptName:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """`text.split(separator)`, of which one part is taken later."""
+
+    inputs: Mapping[str, Pieces]
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A step that was started: `await` gives what it returns."""
+
+    result: Value
+
+
+@dataclass(frozen=True)
 class Cost:
     """What was spent so far: returned beside the answer, and of no other use."""
 
 
-Value = Constant | Text | Flag | Many | StepResult | Either | PromptName | Cost
+Value = Constant | Text | Flag | Many | StepResult | Either | PromptName | Parts | Pending | Cost
 
 
 class NoText(Exception):
@@ -80,9 +95,10 @@ def pieces_of(value: Value) -> Pieces:
             return (text,) if text else ()
         case Constant(int() | float() as number):
             return (str(number),)
-        case Flag(ref, negated=False):
+        case Flag(ref, negated=False) if ref.field != "value":  # a `Choose` says yes in a word of its own
             return (ref,)
-    names = {Constant: "None", Many: "a list", StepResult: "all that a step returned, without a key"}
+    names = {Constant: "None", Many: "a list", Pending: "a step that nothing awaits"}
+    names[StepResult] = "all that a step returned, without a key"
     raise NoText(names.get(type(value), "something that is not text"))
 
 
@@ -95,6 +111,22 @@ def plus(left: Value, right: Value) -> Value:
         case PromptName(name, rest), _:
             return PromptName(name, joined((*rest, *pieces_of(right))))
     return text(*pieces_of(left), *pieces_of(right))
+
+
+def merged(on: Ref, then: Value, otherwise: Value) -> Value:
+    """One of two values, by a condition; lists of one length item by item."""
+    then = then.then if isinstance(then, Either) and then.on == on else then
+    otherwise = otherwise.otherwise if isinstance(otherwise, Either) and otherwise.on == on else otherwise
+    if then == otherwise:
+        return then
+    match then, otherwise:
+        case Many(first), Many(second) if len(first) == len(second):
+            return Many(tuple(merged(on, one, other) for one, other in zip(first, second, strict=True)))
+    return Either(on, then, otherwise)
+
+
+def opposite(held: bool | Flag) -> bool | Flag:
+    return replace(held, negated=not held.negated) if isinstance(held, Flag) else not held
 
 
 def text(*pieces: Piece) -> Value:

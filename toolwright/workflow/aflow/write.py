@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from toolwright.failures import UserError
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.graph import ENTRY_POINT, Node, Pieces, Ref, Scope
-from toolwright.workflow.operators import CHOOSE, CONTAINS, FREE, JOIN, TASK
+from toolwright.workflow.operators import CHOOSE, CONTAINS, FREE, JOIN, PART, TASK
 from toolwright.workflow.program import Workflow
 
 _COST = 'self.llm.get_usage_summary()["total_cost"]'
@@ -98,10 +98,8 @@ class _Writer:
                 continue
             if node.operator == CHOOSE:
                 yield from self._choice(node, scope, returns=node.name == returning)
-            elif node.operator == JOIN:
-                yield f"{_variable(node.name)} = {self._text(node.inputs['pieces'])}"
-            elif node.operator == CONTAINS:
-                yield f"{_variable(node.name)} = {self._contains(node)}"
+            elif node.operator in FREE:
+                yield f"{_variable(node.name)} = {self._free(node)}"
             elif node.repeat > 1:
                 yield from self._samples(node)
             else:
@@ -140,10 +138,20 @@ class _Writer:
         arguments += [f"{_SETTINGS.get(name, name)}={value}" for name, value in settings.items()]
         return f"await self.{_attribute(node)}({', '.join(arguments)})"
 
-    def _contains(self, node: Node) -> str:
-        text = self._text(node.inputs["text"])
-        lower = node.kind.setting(node.settings, "lower")
-        return f"{self._text(node.inputs['words'])} in {f'({text}).lower()' if lower else f'({text})'}"
+    def _free(self, node: Node) -> str:
+        """An operator that costs nothing, as the expression it stands for."""
+        said = {port: self._text(pieces) for port, pieces in node.inputs.items()}
+        settings = {name: node.kind.setting(node.settings, name) for name in node.kind.settings}
+        if node.operator == JOIN:
+            return said["pieces"]
+        if node.operator == PART:
+            return f"({said['text']}).split({said.get('separator', '')})[{settings['place']}]"
+        text = f"({said['text']})" + (".lower()" if settings["lower"] else "")
+        return (
+            f"({said['words']}).strip() == {text}.strip()"
+            if settings["whole"]
+            else f"{said['words']} in {text}"
+        )
 
     def _text(self, pieces: Pieces) -> str:
         words = (
@@ -174,7 +182,7 @@ def _ref(workflow: Workflow, ref: Ref, *, as_text: bool = False) -> str:
     if ref.node == TASK:
         return ref.field
     node = workflow.by_name[ref.node]
-    if node.operator in (CHOOSE, JOIN):
+    if node.operator in (CHOOSE, JOIN, PART):
         return _variable(ref.node)
     if node.operator == CONTAINS:
         return f"str({_variable(ref.node)})" if as_text else _variable(ref.node)
@@ -185,8 +193,7 @@ def _ref(workflow: Workflow, ref: Ref, *, as_text: bool = False) -> str:
 def _condition(workflow: Workflow, ref: Ref) -> str:
     """A yes or no as Python tests it. AFlow leaves a review's as text, and "false" would hold."""
     said = _ref(workflow, ref)
-    node = workflow.by_name.get(ref.node)
-    return f'str({said}).lower() == "true"' if node is not None and node.operator == "Review" else said
+    return f'str({said}).lower() == "true"' if ref.field == "review_result" else said
 
 
 def _variable(name: str) -> str:

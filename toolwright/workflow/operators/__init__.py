@@ -78,8 +78,9 @@ class Operator:
 OPERATORS: Registry[type[Operator]] = Registry("operator", "toolwright.workflow.operators")
 CHOOSE = "Choose"  # the operator that is control flow: one of two texts, only the chosen one is computed
 JOIN = "Join"  # the operator that only puts texts together
-CONTAINS = "Contains"  # and the one that only looks for words
-FREE = frozenset({CHOOSE, JOIN, CONTAINS})  # what the interpreter does by itself, at no cost
+CONTAINS = "Contains"  # the one that only looks for words
+PART = "Part"  # and the one that only takes a part of a text
+FREE = frozenset({CHOOSE, JOIN, CONTAINS, PART})  # what the interpreter does by itself, at no cost
 TASK = "task"  # what stands for the task where a node's name is expected
 TASK_FIELDS: Mapping[str, Kind] = {"problem": "text", "entry_point": "text"}
 _TOOL = "tool."
