@@ -20,6 +20,7 @@ from toolwright.doctor.run_history import RunHistory
 from toolwright.doctor.secrets import Scrubber
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
+from toolwright.observe.attempt_index import read_index
 from toolwright.trajectory import Trajectory
 
 LOG_LINES = 500
@@ -137,7 +138,7 @@ def _private(run: Path) -> Iterator[str]:
     left = MOST_PRIVATE
     for step in sorted(files, reverse=True):
         try:
-            if step != max(files) and not rollouts.digest(step, files[step]).failed:
+            if step != max(files) and not read_index({step: files[step]}).digest(step).failed:
                 continue
             found = rollouts.read(files[step])
         except UserError:

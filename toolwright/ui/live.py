@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from toolwright import __version__
+from toolwright.observe.rollouts import Version
 from toolwright.ui.run_card import card
-from toolwright.ui.run_files import Version
 from toolwright.ui.run_library import OpenRun, RunLibrary
 from toolwright.ui.view import as_json
 

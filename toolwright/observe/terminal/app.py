@@ -63,9 +63,7 @@ class ViewerApp(App[None]):
         table = self.run_folder.table
         place = table.place(step, row)
         if place is not None:
-            codes = table.texts["group"].codes
-            mine = np.flatnonzero((table.step == step) & (codes == codes[place]))
-            self.push_screen(GroupScreen(step, table.row[mine].tolist(), row))
+            self.push_screen(GroupScreen(step, table.row[table.same_group(place)].tolist(), row))
 
     def open_task(self, step: int, row: int) -> None:
         """All attempts at the same task."""

@@ -43,7 +43,7 @@ def attempt(run: OpenRun, query: Query) -> ViewAnswer:
     path, place = table.path(step), table.place(step, row)
     if path is None or place is None:
         raise PageProblem(404, f"there is no attempt {row} of step {step} here")
-    rows = attempt_rows(table, _group_places(table, place))
+    rows = attempt_rows(table, table.same_group(place)[:MOST_OF_GROUP])
     neighbours = {"previous": _neighbour(table, place - 1), "next": _neighbour(table, place + 1)}
     (record,) = read_attempts(path, [row])
     told = _told(record, run.tokens, tokens=True, whole=bool(query.flag("whole")))
@@ -211,13 +211,6 @@ def _part(part: Any) -> Any:
     if not isinstance(part, dict) or part.get("type") != PART:
         return part
     return part if is_safe(part.get(PART)) else {"type": "text", "text": "[image]"}
-
-
-def _group_places(table: AttemptTable, place: int) -> Array:
-    """The attempts of the same group in the same step."""
-    codes = table.texts["group"].codes
-    same = (table.step == table.step[place]) & (codes == codes[place])
-    return np.flatnonzero(same)[:MOST_OF_GROUP]
 
 
 def _neighbour(table: AttemptTable, place: int) -> dict[str, int] | None:
