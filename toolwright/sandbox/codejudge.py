@@ -39,32 +39,27 @@ class BatchSubmission(BaseModel):
     sub_id: str | None = None
 
 
-class SubmissionResult(BaseModel):
-    sub_id: str
-    success: bool
-    run_success: bool
-    cost: float
-    stdout: str | None = None
-    stderr: str | None = None
-    reason: Literal["", "internal_error", "worker_timeout", "queue_timeout"] = ""
-
-
-class BatchSubmissionResult(BaseModel):
-    sub_id: str
-    results: list[SubmissionResult]
-
-
 class Judged(BaseModel):
     sub_id: str
     success: bool
     run_success: bool
     cost: float
-    reason: str = ""
+    reason: Literal["", "internal_error", "worker_timeout", "queue_timeout"] = ""
 
 
 class BatchJudged(BaseModel):
     sub_id: str
     results: list[Judged]
+
+
+class SubmissionResult(Judged):
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+class BatchSubmissionResult(BaseModel):
+    sub_id: str
+    results: list[SubmissionResult]
 
 
 async def run(

@@ -19,6 +19,7 @@ from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
+from toolwright.observe.report import write_report
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
@@ -110,7 +111,7 @@ class TrainingLoop:
             Interrupt() as interrupt,
             claimed.explaining_write_errors(then=saver.remedy),
             _frozen_for_gc(),
-            log.tracked(),
+            log.tracked(step=self.step_done),
         ):
             log.announce()
             while True:
@@ -133,7 +134,7 @@ class TrainingLoop:
                 except (StopRequested, GeneratorExit):  # or a caller has left its loop
                     saver.save_and_stop()
                     break
-            log.write_report()
+            write_report(claimed.path)
         log.show_summary()
         interrupt.leave()
 

@@ -48,19 +48,11 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
 
 def without_sampling(config: schema.Config, *, samples: int) -> schema.Config:
     """The run with the agent that writes what the data has, and with the smallest engine."""
-    rollout = {"agent": "recorded", "samples": samples, "max_tokens": 1}
-    runtime = config.runtime
-    if runtime.placement.rollout.gpus is None:
-        workers = runtime.placement.rollout.model_copy(update={"gpus": 0.0})
-        placement = runtime.placement.model_copy(update={"rollout": workers})
-        runtime = runtime.model_copy(update={"placement": placement})
-    changed = {
-        "rollout": config.rollout.model_copy(update=rollout),
-        "engine": schema.EngineConfig(slots=1),
-        "reward": schema.Reward(function="environment"),
-        "runtime": runtime,
-    }
-    return config.model_copy(update=changed)
+    if config.runtime.placement.rollout.gpus is None:
+        config = config.changed({"runtime.placement.rollout.gpus": 0.0})
+    rollout = {"rollout.agent": "recorded", "rollout.samples": samples, "rollout.max_tokens": 1}
+    engine, reward = schema.EngineConfig(slots=1), schema.Reward(function="environment")
+    return config.changed({**rollout, "engine": engine, "reward": reward})
 
 
 def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks: Sequence[Task]) -> list[int]:

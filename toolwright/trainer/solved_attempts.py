@@ -103,7 +103,7 @@ def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
 def sampling(config: schema.RolloutConfig, words: schema.SolvedAttempts) -> schema.RolloutConfig:
     """The rollout settings for sampling, with the words about tools that are for sampling alone."""
     asked = config.tool_prompt if words.tool_prompt is None else words.tool_prompt
-    return config.model_copy(update={"tool_prompt": asked})
+    return config.changed({"tool_prompt": asked})
 
 
 async def sample(
