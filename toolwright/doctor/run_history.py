@@ -112,7 +112,7 @@ class RunHistory:
 
     @property
     def alive(self) -> bool | None:
-        """Whether its process still runs; None where that is not known from here."""
+        """True if its process still runs; None if that is not known from here."""
         return process_alive(self.command)
 
     @property
@@ -124,7 +124,7 @@ class RunHistory:
 
     @property
     def judged(self) -> bool:
-        """Whether there are steps enough to say how training goes."""
+        """True if there are enough steps to say how training goes."""
         return self.kind == "train" and len(self.steps) >= ENOUGH_STEPS
 
     def values(self, key: str) -> list[float]:
@@ -218,7 +218,7 @@ class RunHistory:
         return f"{self.path}: {what}{where}{self._ranks()}{state}"
 
     def _ranks(self) -> str:
-        """How the policy's processes divide its work, if there are several."""
+        """Describe how the policy's processes divide its work, if there are several."""
         asked = self.setting("runtime.placement.policy.ranks", 1)
         layout = RanksConfig.model_validate({"ranks": asked}).layout
         several = self.setting("runtime.name") == "ray" and layout.size > 1

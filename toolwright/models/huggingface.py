@@ -133,7 +133,7 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
 
 
 def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
-    """Under the names that a folder's files have; an adapter is added to what it adapts."""
+    """The weights by the names that a folder's files have; an adapter is added to what it adapts."""
     state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
     return to_hub(decoder.shape, state) if decoder.fast else _other(decoder).to_hub(state)
 
@@ -236,7 +236,7 @@ def _check_rope(rope: dict[str, Any], kind: str, path: Path) -> None:
 
 
 def _check_sizes(config: dict[str, Any], path: Path) -> None:
-    """What a shape is made of; a key that is missing altogether is said when it is read."""
+    """Raise a UserError for a value that no shape can be made of. A missing key is reported later."""
     for key in SIZES:
         value = config.get(key, 1)
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0

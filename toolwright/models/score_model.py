@@ -98,7 +98,7 @@ class ScoreModel(nn.Module):
 
     @torch.no_grad()
     def scores(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        """On a GPU one sequence a pass: products of another size round otherwise."""
+        """Score sequences. On a GPU each has a pass of its own: larger products round differently."""
         together = self.body.exact and self.dtype == torch.float32 and self.body.device.type == "cpu"
         parts = runs(sequences, AT_ONCE if together else 1, size=len)
         found = torch.cat([self(part).cpu() for part in parts])
@@ -210,7 +210,7 @@ _LABELS = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0"
 
 
 def _save_own(model: ScoreModel, folder: Path) -> None:
-    """By transformers' own class for such a model, which must put its head on the same states."""
+    """Save it by transformers' own class for such a model, which must put its head on the same states."""
     transformers, body = quiet_transformers(), model.body
     causal: Any = body.get_submodule("model")
     config = type(causal.config).from_dict({**causal.config.to_dict(), **_LABELS})

@@ -353,7 +353,7 @@ class Tokenizer:
         return ImageReader.of(self.source, self.backend.id_to_token) if self.source else None
 
     def encode_inside(self, text: str) -> list[int]:
-        """Some tokenizers put a space before a text. What goes on from other tokens has none."""
+        """Encode text that follows other tokens, without the space that some tokenizers put before a text."""
         return self.encode(self._before + text)[1:] if self._before else self.encode(text)
 
     @cached_property

@@ -62,8 +62,8 @@ def outcome(rows: Sequence[Row]) -> RunSummary:
 def metric_warnings(
     nonfinite: Mapping[str, Sequence[int]], points: Callable[[str], Sequence[tuple[int, float]]]
 ) -> list[str]:
-    """What metrics say went wrong. `nonfinite`: the steps in which a metric was not finite. `points`: (step,
-    value) of a metric."""
+    """List what metrics say went wrong. `nonfinite`: the steps in which a metric was not finite. `points`:
+    (step, value) of a metric."""
     lines = [f"{key} was not finite in {_steps(found)}" for key, found in nonfinite.items()]
     apart = [step for step, alarm in points("gap/alarm") if alarm]
     if apart:

@@ -91,7 +91,7 @@ def stage(found: list[Path], target: Path) -> dict[str, str]:
 
 
 def arrive(moved: Mapping[str, str]) -> dict[str, str]:
-    """In a worker: the folders' code can be imported. Returns where each of them is here."""
+    """Make the folders' code importable in a worker. Returns where each of them is here."""
     sent = importlib.util.find_spec(PACKAGE) if any(moved.values()) else None
     root = Path(sent.origin or "").parent if sent else None
     here = {}

@@ -176,7 +176,8 @@ def _engine_parts(
 
 
 def _sharded(way: str, model: PlannedModel, gpu: GPU, ranks: int, engines: int, work: Workload) -> Forecast:
-    """Some GPUs learn, each with a part of weights, gradients and moments; the others sample."""
+    """Forecast GPUs of which some learn, each with a part of weights, gradients and moments, and the others
+    sample."""
     config, there = _config(work), _room(gpu)
     learner = {"weights": memory.weight_bytes(model), **memory.learner_parts(config, model)}
     parts = {name: size // ranks for name, size in learner.items()}

@@ -295,10 +295,10 @@ class TrainingLoop:
 
 @contextmanager
 def _frozen_for_gc() -> Iterator[None]:
-    """What is there by now stays, and the collector of cycles need not look through it time and again: with a
-    thousand attempts at once that is a quarter of what they take of the host.
+    """Spare the garbage collector what is there by now and stays. With a thousand attempts at once, looking
+    through it takes a quarter of the time that they take of the host.
 
-    An application that has frozen what it has keeps it so: to unfreeze is to unfreeze all."""
+    If the application has frozen objects itself, nothing is done: to unfreeze is to unfreeze all."""
     if gc.get_freeze_count():
         yield
         return

@@ -146,7 +146,7 @@ class _Training:
         self.tokenizer.save(folder)
 
     def _restore(self) -> int | None:
-        """From the newest whole checkpoint; None if there is none, and the run begins again."""
+        """Restore the newest whole checkpoint. Returns its step, or None if the run begins again."""
         for path in checkpoints.newest_first(self.folder.checkpoints):
             try:
                 state, tensors = checkpoints.load(path)

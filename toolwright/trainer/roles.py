@@ -87,7 +87,7 @@ def required_roles(config: schema.Config) -> list[str]:
 
 
 class RoleContext:
-    """What the roles of one process share: the model is built once, and colocated roles use the same one."""
+    """Things that the roles of one process share. The model is built once, and colocated roles use it."""
 
     def __init__(self, role_config: RoleConfig, rank: host.Rank = host.ALONE) -> None:
         self.role_config, self.config, self.rank = role_config, role_config.config, rank
@@ -177,7 +177,7 @@ class RolloutRole:
         self.rollout: Rollout | None = None
 
     def start(self) -> None:
-        """Apart from the constructor, so that the engine can be closed where this fails."""
+        """Start the rollout. It is not in the constructor, so that the engine can be closed if this fails."""
         self.rollout = self.context.rollout(self.servers)
 
     async def run(
@@ -320,7 +320,7 @@ class PolicyRole:
         sharded_checkpoints.restore(Path(path), self.learner, self.saver.ranks)
 
     def export(self, folder: str) -> None:
-        """As `transformers`, peft and vLLM read it. All ranks call it, and the first writes."""
+        """Write the policy as `transformers`, peft and vLLM read it. All ranks call it; the first writes."""
         self.learner.policy.export(Path(folder))
         if self.context.rank.index == 0:
             self.context.model[1].save(Path(folder))

@@ -85,7 +85,7 @@ def _reachable(url: str) -> str:
 
 
 def _open_browser(url: str) -> None:
-    """Only where there are windows: elsewhere a browser of text would take the terminal."""
+    """Open the page if there are windows. Elsewhere a text browser would take over the terminal."""
     windows = (
         sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

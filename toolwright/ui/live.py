@@ -82,7 +82,7 @@ class LiveFeed:
 
 
 class ChangeWatch:
-    """What has changed in the runs since it last looked."""
+    """Finds what has changed in the runs since it last looked."""
 
     def __init__(self, library: RunLibrary) -> None:
         self._library = library

@@ -73,7 +73,7 @@ class RunFiles:
         return dict(sorted(found.items()))
 
     def count_rollouts(self) -> int:
-        """How many steps have attempts; cheaper than asking about each file."""
+        """Count the steps that have attempts, which is cheaper than asking about each file."""
         folder = self.folder("rollouts")
         try:
             names = os.listdir(folder) if folder is not None else []

@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AttemptScope:
-    """Which attempts a table is about: of a step, at a task, or all."""
+    """The attempts that a table is about: of a step, at a task, or all."""
 
     step: int | None = None
     task: str | None = None

@@ -180,7 +180,7 @@ def _place_in_tree(segments: Sequence[dict[str, Any]], found: Sequence[Mapping[s
 
 
 def _give_step_rewards(steps: Sequence[dict[str, Any]], rewards: Array | None) -> None:
-    """What a scorer said of a step counts before the segment's own."""
+    """Set the rewards that a scorer gave each step, which count before the segments' own."""
     for one, reward in zip(steps, [] if rewards is None else numbers(rewards), strict=False):
         one["reward"] = reward
 
