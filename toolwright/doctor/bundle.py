@@ -7,6 +7,7 @@ import os
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def _of_machine() -> dict[str, tuple[str, str]]:
 def _of_run(history: RunHistory, scrubber: Scrubber, with_attempts: bool) -> dict[str, tuple[str, str]]:
     found: list[dict[str, Any]] = []
     for one in diagnose(history):
-        row = one.as_row()
+        row = asdict(one)
         found.append(row if with_attempts else {key: value for key, value in row.items() if key != "quote"})
     config = yaml.safe_dump(scrubber.tree(history.config), sort_keys=False, allow_unicode=True, width=1000)
     parts = {

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ def _run(run: Path, as_json: bool) -> int:
     history = RunHistory.read(run)
     found = diagnose(history)
     if as_json:
-        rows = [one.as_row() for one in found]
+        rows = [asdict(one) for one in found]
         print(json.dumps({**history.facts(), "findings": rows}, indent=1, ensure_ascii=False))
     else:
         console = _console()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from toolwright import engines
+from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.attempt import seed_of
 from toolwright.algorithms import needs, preferences
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.engines import Engine
-from toolwright.failures import UserError
+from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
@@ -25,6 +28,7 @@ from toolwright.models.folder import overridden
 from toolwright.models.known import KNOWN, place_of
 from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.tools.settings import Settings
 
 TINY_PARAMETERS = 4_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -56,6 +60,21 @@ def needs_role(algorithm: schema.Algorithm, role: str) -> bool:
         return role in preferences.needs(algorithm.preference)
     pulled = role == "reference" and algorithm.kl.where != "none"
     return pulled or role in needs.required(algorithm.adv_estimator)
+
+
+@asynccontextmanager
+async def agents_before_run(
+    config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
+) -> AsyncIterator[AgentSet]:
+    """Agents and their tools, to ask what they would write. Before the first step nothing is worth another
+    try: what fails is a UserError."""
+    agents = AgentSet(config, tokenizer, tools=tools)
+    try:
+        yield agents
+    except InfrastructureFailure as error:
+        raise UserError(str(error)) from error
+    finally:
+        await agents.tools.close()
 
 
 def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.recorded import RecordedAnswers
 from toolwright.agents.rollout import AttemptRequest
 from toolwright.algorithms import preferences
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.failures import UserError
 from toolwright.learner.preference import TOGETHER
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.preferences import ANSWERS, labelled, pairs
 from toolwright.tools.settings import Settings
+from toolwright.trainer import building
 from toolwright.trajectory import Task, Trajectory
 
 if TYPE_CHECKING:
@@ -59,18 +59,13 @@ def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks:
     """Count the tokens of each task: its prompt with the longest answer."""
 
     async def written() -> list[int]:
-        agents = AgentSet(config.rollout, tokenizer, tools=tools)
-        agent = agents.agent("recorded")
-        assert isinstance(agent, RecordedAnswers)
-        try:
+        async with building.agents_before_run(config.rollout, tokenizer, tools) as agents:
+            agent = agents.agent("recorded")
+            assert isinstance(agent, RecordedAnswers)
             return [
                 max([await agent.length(task, index) for index in range(len(task.extra_info[ANSWERS]))])
                 for task in tasks
             ]
-        except InfrastructureFailure as error:
-            raise UserError(str(error)) from error  # before the first step, nothing is worth another try
-        finally:
-            await agents.tools.close()
 
     return asyncio.run(written())
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from toolwright import tasks as task_sets
-from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.demonstration import demonstrator_like
 from toolwright.agents.rollout import most_turns
 from toolwright.algorithms.aggregate import Totals
@@ -155,16 +154,12 @@ async def _written(
     held_out: Sequence[Task],
 ) -> tuple[list[Trajectory], list[str]]:
     """Demonstrations as attempts would leave them, and the openings of the tasks that are tried."""
-    agents = AgentSet(config.rollout, tokenizer, tools=tools)
-    try:
+    async with building.agents_before_run(config.rollout, tokenizer, tools) as agents:
         opening = await agents.openings()
-        teacher = await demonstrator_like(
-            agents.agent_for(Task("", [])), config.rollout, tokenizer, agents.tools
-        )
+        agent = agents.agent_for(Task("", []))
+        teacher = await demonstrator_like(agent, config.rollout, tokenizer, agents.tools)
         examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
         return examples, [opening(task) for task in held_out]
-    finally:
-        await agents.tools.close()
 
 
 def _steps(
