@@ -24,7 +24,6 @@ from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.curriculum import task_order
-from toolwright.tools.settings import Settings
 from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested
@@ -57,11 +56,11 @@ class TrainedStep:
 
 
 class TrainingLoop:
-    """One run: its tasks, its roles and its steps. `tools`: settings in place of the configuration's."""
+    """One run: its tasks, its roles and its steps."""
 
-    def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
+    def __init__(self, config: schema.Config) -> None:
         read_trackers(config.trackers)
-        prepared = prepare(config, tools)
+        prepared = prepare(config)
         self.config = config = prepared.role_config.config  # with nothing in it that is `auto`
         self.decided, self.tokenizer = prepared.decided, prepared.tokenizer
         self.step_done = 0

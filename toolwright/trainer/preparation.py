@@ -37,11 +37,10 @@ class PreparedRun:
     decided: tuple[str, ...]  # lines about what was `auto`
 
 
-def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> PreparedRun:
-    """Decide what is `auto` in the configuration. `tools`: settings in place of the configuration's.
-    `learns`: training tasks are needed as well."""
+def prepare(config: schema.Config, *, learns: bool = True) -> PreparedRun:
+    """Decide what is `auto` in the configuration. `learns`: training tasks are needed as well."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
-    tools = settings_of(config) if tools is None else tools
+    tools = settings_of(config)
     if learns and (config.algorithm.preference is not None or recorded.is_recorded(tasks)):
         return _prepare_answers(config, tools, tasks)
     _check_images(config, [*tasks.train, *tasks.held_out])

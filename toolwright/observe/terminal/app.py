@@ -153,18 +153,18 @@ class ExportScreen(ModalScreen[None]):
         try:
             count = write_export(path, self._title, selected(self._table, self._places))
         except UserError as error:
-            self.app.call_from_thread(self._written, str(error), failed=True)
+            self.app.call_from_thread(self._refused, str(error))
         else:
             self.app.call_from_thread(self._written, f"{count:,} attempts written to {path}")
 
-    def _written(self, text: str, *, failed: bool = False) -> None:
-        if failed:
-            self.input.disabled = False
-            self.set_focus(self.input)
-            self.note.write(text, "bold red")
-        else:
-            self.app.notify(visible(text), markup=False)
-            self.dismiss()
+    def _refused(self, text: str) -> None:
+        self.input.disabled = False
+        self.set_focus(self.input)
+        self.note.write(text, "bold red")
+
+    def _written(self, text: str) -> None:
+        self.app.notify(visible(text), markup=False)
+        self.dismiss()
 
 
 def start(run: Path) -> None:
