@@ -312,18 +312,23 @@ def _narrow(values: Array) -> Array:
 def _for_readers(table: pa.Table) -> dict[str, pa.Array]:
     """Columns that follow from others. Whoever lists or searches attempts need not read their tokens."""
     lists = _whole(table["segments"])
-    flat = lists.flatten()
-    sampled = np.asarray(pc.equal(flat.field("source"), "policy"))
-    tokens = np.asarray(flat.field("tokens").value_lengths())
-    attempt = np.repeat(np.arange(len(lists)), np.asarray(lists.value_lengths()))
-    turns = np.bincount(attempt, weights=sampled, minlength=len(lists))
-    lengths = np.bincount(attempt, weights=sampled * tokens, minlength=len(lists))
+    lengths, turns = sampled_tokens(lists)
     return {
         "response": _responses(lists),
         "question": _questions(_whole(table["prompt"])),
         "turns": pa.array(turns.astype(np.int64)),
         "sampled_tokens": pa.array(lengths.astype(np.int64)),
     }
+
+
+def sampled_tokens(lists: pa.Array) -> tuple[Array, Array]:
+    """Tokens and turns that the policy sampled, for each attempt of the column `segments`."""
+    flat = lists.flatten()
+    sampled = np.asarray(pc.equal(flat.field("source"), "policy"))
+    tokens = np.asarray(flat.field("tokens").value_lengths())
+    attempt = np.repeat(np.arange(len(lists)), np.asarray(lists.value_lengths()))
+    turns = np.bincount(attempt, weights=sampled, minlength=len(lists))
+    return np.bincount(attempt, weights=sampled * tokens, minlength=len(lists)), turns
 
 
 def _questions(prompts: pa.Array) -> pa.Array:

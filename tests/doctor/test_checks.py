@@ -16,9 +16,9 @@ import pytest
 
 from tests.ports import free_port
 from tests.waiting import wait_until
-from toolwright.doctor import control_group
 from toolwright.doctor.checks import accelerator, machine, network, packages, storage
 from toolwright.doctor.checks import ray as ray_checks
+from toolwright.trainer import control_group
 
 from .commands import checked, doctor
 

@@ -15,7 +15,7 @@ from toolwright.observe.attempt_index import AttemptIndex, AttemptTable
 @pytest.fixture
 def table(run: Path) -> AttemptTable:
     return AttemptIndex().refresh(
-        {step: (path, rollouts.version(path) or (0, 0)) for step, path in rollouts.files(run).items()}
+        {step: (path, rollouts.version_of(path) or (0, 0)) for step, path in rollouts.files(run).items()}
     )
 
 

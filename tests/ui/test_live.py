@@ -15,6 +15,7 @@ import pytest
 
 from tests.trainer.runs import metrics
 from tests.waiting import wait_until
+from toolwright.observe import run_folders
 from toolwright.observe.metrics import Metrics
 from toolwright.observe.text_search import search
 from toolwright.runtime.host import identity
@@ -202,7 +203,7 @@ def test_a_quiet_run_is_taken_for_stopped(tmp_path: Path) -> None:
     run = RunLibrary(tmp_path).get("run")
     now = run.files.updated
     assert run_card.card(run, now=now + 1)["state"] == "running"
-    assert run_card.card(run, now=now + run_card.QUIET_S + 1)["state"] == "stopped"
+    assert run_card.card(run, now=now + run_folders.QUIET_S + 1)["state"] == "stopped"
     (tmp_path / "run" / "report.html").write_text("")
     assert run_card.card(run, now=now + 1)["state"] == "stopped"  # it said its last word before its last step
 

@@ -9,7 +9,7 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from toolwright import __version__
 from toolwright.failures import UserError, nearest
@@ -30,7 +30,10 @@ Commands:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reports a mistake as every other mistake of the user is reported."""
+    """Shows its description as it is written, and reports a mistake as every other one of the user's."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; `{self.prog} --help` lists the options")

@@ -127,9 +127,4 @@ def _kept(other: str) -> EvaluationResult | None:
 
 def _with_model(config: Config, folder: str) -> Config:
     """The same evaluation of another model; its attempts are not kept."""
-    return config.model_copy(
-        update={
-            "model": config.model.model_copy(update={"path": folder}),
-            "run": config.run.model_copy(update={"name": None, "resume": False}),
-        }
-    )
+    return config.changed({"model.path": folder, "run.name": None, "run.resume": False})

@@ -66,9 +66,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="toolwright replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="toolwright replay", description=__doc__)
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what is to be tried")
     parser.add_argument("--step", type=int, required=True, metavar="N", help="the step to take again")

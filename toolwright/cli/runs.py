@@ -35,9 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="toolwright runs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="toolwright runs", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     listing = actions.add_parser("list", help="state, steps, last reward, size and age of each run")
     listing.add_argument("--dir", type=Path, default=Path("runs"), help="where to look, to any depth (runs)")

@@ -5,15 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.settings import SandboxSettings
 from toolwright.web import callers
 
-# The limits that are options, with what they say of themselves.
+# The settings of a server and the limits of a run that are options, with what they say of themselves.
+_SETTINGS = {
+    "workers": "0: one a core",
+    "runs_per_worker": "runs side by side on one worker",
+    "queue_limit": "runs that may wait",
+    "queue_timeout_s": "seconds that a run may wait when its request does not say",
+    "sessions_max": "sessions open at once",
+    "session_idle_s": "seconds after which an unused session ends",
+    "drain_s": "seconds to finish after SIGTERM",
+}
 _LIMITS = {
     "timeout_s": "seconds a run may take when its request does not say",
     "timeout_max_s": "the most seconds a request may ask for",
@@ -39,20 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="other than loopback needs a token")
     serve.add_argument("--port", type=int, default=8010, help="0 takes a free one")
     serve.add_argument("--token", help="what callers must show; or the variable TOOLWRIGHT_SANDBOX_TOKEN")
-    serve.add_argument("--workers", type=int, default=0, help="0: one a core")
-    serve.add_argument("--runs-per-worker", type=int, default=SandboxSettings.runs_per_worker)
     serve.add_argument(
         "--preload", default=",".join(SandboxSettings.preload), help="packages kept warm, if installed"
     )
-    serve.add_argument(
-        "--queue-limit", type=int, default=SandboxSettings.queue_limit, help="runs that may wait"
-    )
-    serve.add_argument("--queue-timeout-s", type=float, default=SandboxSettings.queue_timeout_s)
-    serve.add_argument("--sessions-max", type=int, default=SandboxSettings.sessions_max)
-    serve.add_argument("--session-idle-s", type=float, default=SandboxSettings.session_idle_s)
-    serve.add_argument(
-        "--drain-s", type=float, default=SandboxSettings.drain_s, help="seconds to finish after SIGTERM"
-    )
+    _add_options(serve, SandboxSettings, _SETTINGS)
     callers.add_options(serve)
     _add_isolation(serve)
     serve.set_defaults(command=_serve)
@@ -70,15 +70,17 @@ def _add_isolation(parser: argparse.ArgumentParser) -> None:
         "--isolation", default="full",
         help="full, available, none, or layers: `-network` is all but one, `pid,mount` only those",
     )  # fmt: skip
-    for field in fields(RunLimits):
-        if field.name in _LIMITS:
-            kind = float if isinstance(field.default, float) else int
-            option = "--" + field.name.replace("_", "-")
-            parser.add_argument(option, type=kind, default=field.default, help=_LIMITS[field.name])
+    _add_options(parser, RunLimits, _LIMITS)
 
 
-def _limits(arguments: argparse.Namespace) -> RunLimits:
-    return RunLimits(**{name: getattr(arguments, name) for name in _LIMITS})
+def _add_options(parser: argparse.ArgumentParser, settings: type, told: Mapping[str, str]) -> None:
+    for name, text in told.items():
+        default = getattr(settings, name)
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help=text)
+
+
+def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -91,15 +93,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     address.require_token(arguments.host, token, server.TOKEN_VARIABLE)
     settings = SandboxSettings(
         isolation=arguments.isolation,
-        workers=arguments.workers,
-        runs_per_worker=arguments.runs_per_worker,
         preload=tuple(name for name in arguments.preload.split(",") if name),
-        limits=_limits(arguments),
-        queue_limit=arguments.queue_limit,
-        queue_timeout_s=arguments.queue_timeout_s,
-        sessions_max=arguments.sessions_max,
-        session_idle_s=arguments.session_idle_s,
-        drain_s=arguments.drain_s,
+        limits=RunLimits(**_given(arguments, _LIMITS)),
+        **_given(arguments, _SETTINGS),
     )
     listening = address.bind(arguments.host, arguments.port)
     with asyncio.Runner(loop_factory=address.new_event_loop) as runner:
@@ -123,9 +119,8 @@ def _run(arguments: argparse.Namespace) -> int:
     stdin = Path(arguments.stdin).read_text() if arguments.stdin else ""
     endings = {".cpp": "cpp", ".cc": "cpp", ".sh": "bash", ".js": "javascript"}
     language = arguments.language or endings.get(Path(arguments.file).suffix, "python")
-    settings = SandboxSettings(
-        isolation=arguments.isolation, workers=1, runs_per_worker=1, limits=_limits(arguments)
-    )
+    limits = RunLimits(**_given(arguments, _LIMITS))
+    settings = SandboxSettings(isolation=arguments.isolation, workers=1, runs_per_worker=1, limits=limits)
     result = asyncio.run(run_once(settings, code, language, stdin))
     sys.stdout.write(result["stdout"])
     sys.stderr.write(result["stderr"])

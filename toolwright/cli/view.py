@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError, nearest
 from toolwright.observe import attempt, rollouts
 from toolwright.observe.console import make_console
 from toolwright.observe.listing import list_attempts, list_groups, list_steps, show_attempts
-from toolwright.trajectory import Group, Trajectory, as_groups
+from toolwright.trajectory import as_groups
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from toolwright.observe.attempt_index import AttemptTable
+    from toolwright.observe.attempt_index import Array, AttemptTable
 
 LISTING = ("step", "group", "best", "worst", "full", "where", "export", "plain")
 NO_TEXTUAL = (
@@ -40,10 +38,7 @@ def main(argv: list[str]) -> int:
             start(run)
             return 0
         print(NO_TEXTUAL, file=sys.stderr)
-    if arguments.where is None and arguments.export is None:
-        _print(arguments, run, files)
-    else:
-        _select(arguments, run, files)
+    _show(arguments, run, files)
     return 0
 
 
@@ -107,68 +102,55 @@ def _step(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> i
     return step
 
 
-def _print(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> None:
-    console = make_console()
-    one = arguments.best or arguments.worst
-    if arguments.step is None and arguments.group is None and not one:
-        list_steps(console, run, files, full=arguments.full)
-        return
-    step = _step(arguments, run, files)
-    found = rollouts.read(files[step])
-    groups = as_groups(found)
-    if arguments.group is not None:
-        named = {group.trajectories[0].group: group for group in groups}
-        groups = [named[_group_name(named, arguments.group, step)]]
-    if one:
-        shown = [_extreme(groups, step, worst=arguments.worst)]
-    elif arguments.group is not None:
-        shown = groups[0].trajectories
-    else:
-        list_groups(console, run, step, groups, full=arguments.full)
-        return
-    rewards = [t.reward for t in attempt.scored(found)]
-    show_attempts(console, step, shown, rewards=rewards, full=arguments.full)
-
-
-def _select(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> None:
-    """List or export attempts of one step, of which only the small columns are read first."""
+def _show(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> None:
+    """List or export attempts of one step. Only the small columns are read of those that are not chosen."""
     import numpy as np
 
     from toolwright.observe.attempt_filter import AttemptFilter
-    from toolwright.observe.attempt_index import AttemptIndex
+    from toolwright.observe.attempt_index import read_index
     from toolwright.observe.export import print_json_lines, selected, write_export
 
+    console, full, where = make_console(), arguments.full, arguments.where
+    picks = arguments.group is not None or arguments.best or arguments.worst
+    if arguments.step is None and not picks and where is None and arguments.export is None:
+        list_steps(console, run, files, full=full)
+        return
     step = _step(arguments, run, files)
-    table = AttemptIndex().refresh({step: (files[step], rollouts.version(files[step]) or (0, 0))})
-    if table.problems:
-        raise UserError(table.problems[step])
-    places = AttemptFilter.parse(arguments.where or "").matching(table)
+    if not picks and where is None and arguments.export is None:
+        list_groups(console, run, step, as_groups(rollouts.read(files[step])), full=full)
+        return
+    table = read_index({step: files[step]})
+    places = AttemptFilter.parse(where or "").matching(table)
     if arguments.group is not None:
         names = table.texts["group"]
         group = _group_name(set(names.of(np.arange(len(table)))), arguments.group, step)
         places = places[names.codes[places] == names.words.find(group)]
     if arguments.best or arguments.worst:
-        places = _extreme_place(table, places, step, worst=arguments.worst)
-    if arguments.export is None:
-        list_attempts(make_console(), table, places, full=arguments.full)
-    elif arguments.export == "-":
+        places = _extreme(table, places, step, worst=arguments.worst)
+    if arguments.export == "-":
         print_json_lines(selected(table, places))
-    else:
-        title = f"{run.resolve().name}: step {step} {arguments.where or ''}"
+    elif arguments.export is not None:
+        title = f"{run.resolve().name}: step {step} {where or ''}"
         count = write_export(Path(arguments.export), title, selected(table, places))
         print(f"{count} attempts written to {attempt.visible(arguments.export)}", file=sys.stderr)
+    elif where is not None:
+        list_attempts(console, table, places, full=full)
+    else:
+        shown = [one.trajectory for one in selected(table, places)]
+        scored = table.numbers["reward"][(table.numbers["failed"] == 0) & ~np.isnan(table.numbers["reward"])]
+        show_attempts(console, step, shown, rewards=scored.tolist(), full=full)
 
 
-def _extreme_place(
-    table: AttemptTable, places: np.ndarray[Any, Any], step: int, *, worst: bool
-) -> np.ndarray[Any, Any]:
-    scored = [place for place in places if not table.numbers["failed"][place]]
-    rewards = {place: table.numbers["reward"][place] for place in scored}
-    known = {place: reward for place, reward in rewards.items() if reward == reward}
-    if not known:
-        raise UserError(f"none of these {len(places)} attempts of step {step} has a reward")
-    chosen = (min if worst else max)(known, key=known.__getitem__)
-    return places[places == chosen]
+def _extreme(table: AttemptTable, places: Array, step: int, *, worst: bool) -> Array:
+    """The place of the first attempt with the highest reward, or of the last with the lowest."""
+    import numpy as np
+
+    rewards = np.where(table.numbers["failed"] > 0, np.nan, table.numbers["reward"])[places]
+    if np.isnan(rewards).all():
+        said = next((f": {text}" for text in table.texts["failure"].of(places) if text), "")
+        raise UserError(f"none of these {len(places)} attempts of step {step} has a reward{said}")
+    at = len(places) - 1 - np.nanargmin(rewards[::-1]) if worst else np.nanargmax(rewards)
+    return places[[at]]
 
 
 def _group_name(known: Iterable[str], name: str, step: int) -> str:
@@ -184,12 +166,3 @@ def _group_name(known: Iterable[str], name: str, step: int) -> str:
         else f"no group {name!r} in step {step}"
     )
     raise UserError(f"{found}; {nearest(name, names)}")
-
-
-def _extreme(groups: Sequence[Group], step: int, *, worst: bool) -> Trajectory:
-    every = [t for group in groups for t in group.trajectories]
-    ranked = attempt.scored(every)
-    if not ranked:
-        reason = next((f": {t.failure.message}" for t in every if t.failure), "")
-        raise UserError(f"none of these {len(every)} attempts of step {step} has a reward{reason}")
-    return ranked[-1 if worst else 0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -34,6 +35,16 @@ class Block(BaseModel):
         if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
             raise PydanticCustomError("truth_value", "not true or false")
         return value
+
+    def changed(self, values: Mapping[str, Any]) -> Self:
+        """A copy with other values, by dotted key: `config.changed({"model.context": 512})`. They are not
+        validated."""
+        copied = self
+        for key, value in values.items():
+            name, _, inner = key.partition(".")
+            value = getattr(copied, name).changed({inner: value}) if inner else value
+            copied = copied.model_copy(update={name: value})
+        return copied
 
 
 def require_number(value: Number | Auto, key: str) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -98,6 +98,15 @@ def value_at(tree: Any, path: str) -> Any:
     for name in path.split("."):
         tree = tree.get(name) if isinstance(tree, Mapping) else None
     return tree
+
+
+def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Change every value and every key of nested dictionaries, lists and tuples."""
+    if isinstance(tree, Mapping):
+        return {change(key): mapped(value, change) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(mapped(value, change) for value in tree)
+    return change(tree)
 
 
 def format_value(value: Any) -> str:

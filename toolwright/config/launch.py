@@ -54,15 +54,11 @@ class LaunchParser(argparse.ArgumentParser):
         super().__init__(add_help=False)
         self.command = command
         self.add_argument("overrides", nargs="*")
-        for flags in (("--help", "-h"), ("--multirun", "-m"), ("--run", "-r")):
+        for flags in (("--help", "-h"), ("--multirun", "-m"), ("--dry-run",), ("--explain",), ("--json",)):
             self.add_argument(*flags, action="store_true")
-        for flag in ("--dry-run", "--explain", "--json", "--resolve", "--hydra-help"):
-            self.add_argument(flag, action="store_true")
-        for flags in (("--config-dir", "-cd"), ("--config-name", "-cn"), ("--package", "-p")):
+        for flags in (("--config-dir", "-cd"), ("--config-name", "-cn")):
             self.add_argument(*flags)
         self.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
-        topics = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
-        self.add_argument("--info", "-i", const="all", nargs="?", choices=topics)
         self.add_argument("--config-path", "-cp")
         self.add_argument("--experimental-rerun")
         self.add_argument("--version", action="version", version=f"toolwright {__version__}")
@@ -127,8 +123,8 @@ def launch(
         return 0
     showing = _Show(explain=args.explain, as_json=args.json, describe_auto=describe_auto)
     work: Work = showing if start is None or args.dry_run else _Begin(start)
-    if args.cfg or args.info or args.hydra_help:
-        _ask_hydra(source, args)
+    if args.cfg:
+        _print_composed(source, args)
     elif args.multirun or MULTIRUN in args.overrides:
         _sweep(source, [word for word in args.overrides if word != MULTIRUN], work)
     elif work is showing:
@@ -235,16 +231,13 @@ class _Job:
             raise _JobFailed(error) from error
 
 
-def _ask_hydra(source: Source, args: argparse.Namespace) -> None:
-    """Let Hydra print what it composed, where configs come from, or its own help."""
+def _print_composed(source: Source, args: argparse.Namespace) -> None:
+    """Let Hydra print what it composed."""
     with composer(source) as composing:
         parsed = composing.parse(args.overrides, sweep=True)
     if parsed.problems:
         raise UserError(format_problems(parsed.problems))
-    options = {"--cfg": args.cfg, "--info": args.info, "--package": args.package}
-    flags = [word for flag, value in options.items() if value for word in (flag, value)]
-    flags += ["--resolve"] * args.resolve + ["--hydra-help"] * args.hydra_help
-    _hydra_main(source, lambda composed: None, parsed.lines, *flags)
+    _hydra_main(source, lambda composed: None, parsed.lines, "--cfg", args.cfg)
 
 
 def _hydra_main(source: Source, task: Callable[[DictConfig], object], lines: list[str], *flags: str) -> None:
@@ -263,9 +256,6 @@ def _command_line(argv: list[str]) -> Iterator[None]:
     sys.argv, os.environ["HYDRA_FULL_ERROR"] = argv, "1"
     try:
         yield
-    except SystemExit as done:  # after its own help
-        if done.code:
-            raise
     finally:
         sys.argv = before
         os.environ.pop("HYDRA_FULL_ERROR")

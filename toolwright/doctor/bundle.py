@@ -7,6 +7,7 @@ import os
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from toolwright.doctor.run_history import RunHistory
 from toolwright.doctor.secrets import Scrubber
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
+from toolwright.observe.attempt_index import read_index
 from toolwright.trajectory import Trajectory
 
 LOG_LINES = 500
@@ -81,7 +83,7 @@ def _of_machine() -> dict[str, tuple[str, str]]:
 def _of_run(history: RunHistory, scrubber: Scrubber, with_attempts: bool) -> dict[str, tuple[str, str]]:
     found: list[dict[str, Any]] = []
     for one in diagnose(history):
-        row = one.as_row()
+        row = asdict(one)
         found.append(row if with_attempts else {key: value for key, value in row.items() if key != "quote"})
     config = yaml.safe_dump(scrubber.tree(history.config), sort_keys=False, allow_unicode=True, width=1000)
     parts = {
@@ -137,7 +139,7 @@ def _private(run: Path) -> Iterator[str]:
     left = MOST_PRIVATE
     for step in sorted(files, reverse=True):
         try:
-            if step != max(files) and not rollouts.digest(step, files[step]).failed:
+            if step != max(files) and not read_index({step: files[step]}).digest(step).failed:
                 continue
             found = rollouts.read(files[step])
         except UserError:

@@ -11,9 +11,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolwright.cli import CommandParser
 from toolwright.cli.view import find_run
 from toolwright.doctor.checks import Check, in_order
 from toolwright.doctor.examination import CheckReport, examine
@@ -57,11 +59,7 @@ def chosen(only: str | None) -> list[Entry[Check]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="toolwright doctor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(prog="toolwright doctor", description=__doc__)
     parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder, or its name under runs/")
     parser.add_argument("--only", metavar="NAMES", help="these checks alone, joined by commas")
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -92,7 +90,7 @@ def _run(run: Path, as_json: bool) -> int:
     history = RunHistory.read(run)
     found = diagnose(history)
     if as_json:
-        rows = [one.as_row() for one in found]
+        rows = [asdict(one) for one in found]
         print(json.dumps({**history.facts(), "findings": rows}, indent=1, ensure_ascii=False))
     else:
         console = _console()

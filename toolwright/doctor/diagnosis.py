@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from toolwright.doctor.result import Status
 from toolwright.doctor.run_history import RunHistory
@@ -22,9 +21,6 @@ class Diagnosis:
     # How often it is what causes the others where several are seen: an engine that is away, of no rewards.
     cause: float = 0.5
     quote: str = ""  # of an attempt; a report leaves it out unless attempts are asked for
-
-    def as_row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 Symptom = Callable[[RunHistory], Diagnosis | None]

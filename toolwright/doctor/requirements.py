@@ -20,7 +20,7 @@ def installed(name: str) -> str | None:
 
 
 def required_by(name: str, *, extras: bool = False) -> Iterator[Requirement]:
-    """What the package asks for on this system; with `extras`, also what any of its extras do."""
+    """Yield the requirements of a package on this system; with `extras`, those of its extras too."""
     try:
         lines = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
@@ -37,7 +37,7 @@ def required_by(name: str, *, extras: bool = False) -> Iterator[Requirement]:
 
 
 def needed(name: str) -> Requirement | None:
-    """What Toolwright, or one of its extras, asks of a package."""
+    """Find the requirement that Toolwright, or one of its extras, states for a package."""
     same = (r for r in required_by(OWN, extras=True) if canonicalize_name(r.name) == canonicalize_name(name))
     return next((r for r in same if canonicalize_name(r.name) != OWN), None)
 

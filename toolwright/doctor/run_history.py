@@ -19,7 +19,7 @@ from toolwright.config.keys import value_at
 from toolwright.config.places import RanksConfig
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
-from toolwright.observe.metrics import Metrics, Row
+from toolwright.observe.metrics import Metrics, Row, whole_rows
 from toolwright.observe.run_folders import process_alive
 
 LOOKED_AT = 8  # of the last steps, attempt by attempt
@@ -64,7 +64,7 @@ class RunHistory:
             yaml_file.read_yaml(stated) if stated.exists() else {},
             Metrics.read(path / "metrics.jsonl"),
             _tail(path / "log.txt").splitlines(),
-            _json_lines(path / "incidents.jsonl"),
+            whole_rows(_tail(path / "incidents.jsonl")),
             _tail(path / "command.txt"),
         )
 
@@ -112,7 +112,7 @@ class RunHistory:
 
     @property
     def alive(self) -> bool | None:
-        """Whether its process still runs; None where that is not known from here."""
+        """True if its process still runs; None if that is not known from here."""
         return process_alive(self.command)
 
     @property
@@ -124,7 +124,7 @@ class RunHistory:
 
     @property
     def judged(self) -> bool:
-        """Whether there are steps enough to say how training goes."""
+        """True if there are enough steps to say how training goes."""
         return self.kind == "train" and len(self.steps) >= ENOUGH_STEPS
 
     def values(self, key: str) -> list[float]:
@@ -190,7 +190,7 @@ class RunHistory:
     @cached_property
     def timeline(self) -> list[dict[str, Any]]:
         """The last events; the file has one a line."""
-        return _json_lines(self.path / "timeline.json")
+        return whole_rows(_tail(self.path / "timeline.json"))
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -218,7 +218,7 @@ class RunHistory:
         return f"{self.path}: {what}{where}{self._ranks()}{state}"
 
     def _ranks(self) -> str:
-        """How the policy's processes divide its work, if there are several."""
+        """Describe how the policy's processes divide its work, if there are several."""
         asked = self.setting("runtime.placement.policy.ranks", 1)
         layout = RanksConfig.model_validate({"ranks": asked}).layout
         several = self.setting("runtime.name") == "ray" and layout.size > 1
@@ -259,15 +259,3 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    found = []
-    for line in _tail(path).splitlines():
-        try:
-            row = json.loads(line.strip().rstrip(","))
-        except ValueError:  # cut short, or a bracket around them
-            continue
-        if isinstance(row, dict):
-            found.append(row)
-    return found

@@ -79,7 +79,7 @@ class Engine(Protocol):
         ...
 
     def rest(self) -> None:
-        """Until the next publication nothing is asked: memory that the learner could use is given back."""
+        """Give back memory that the learner could use. Nothing is asked until the next publication."""
         ...
 
     def publish(self, version: int) -> None:

@@ -32,7 +32,7 @@ def named_weights(decoder: Decoder, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 class WeightDelivery:
-    """A publication on its way: `note` tells a process where to find it, until the parcel is closed."""
+    """A publication on its way: `note` tells a process where to find it, until this is closed."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = dict(weights)  # kept: a handle is good only while its memory is

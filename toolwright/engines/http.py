@@ -118,9 +118,9 @@ class HttpEngine:
         if not self.takes_weights:
             raise UserError(f"engine.url={self.url}: {NO_WEIGHTS}")
         weights = named_weights(self.decoder, self.dtype)
-        with WeightDelivery({name: tensor.cpu() for name, tensor in weights.items()}) as parcel:
-            sent = checksum(parcel.weights)
-            call = {"method": "toolwright_load", "args": [parcel.note]}
+        with WeightDelivery({name: tensor.cpu() for name, tensor in weights.items()}) as delivery:
+            sent = checksum(delivery.weights)
+            call = {"method": "toolwright_load", "args": [delivery.note]}
             answers = self._asked("/collective_rpc", call, limit_s=self.timeout_s)["results"]
         compare(self.url, version, sent=sent, answers=answers)
         self._asked("/reset_prefix_cache?reset_running_requests=true", {}, limit_s=self.timeout_s)
@@ -159,7 +159,7 @@ class HttpEngine:
         return isinstance(answer, dict) and bool(answer.get("results"))
 
     def _probe(self) -> bool:
-        """That tokens come as ids; whether their log-probabilities are those at the temperature."""
+        """Check that tokens come as ids. Return True if log-probabilities are those at the temperature."""
         prompt = [min(self.tokenizer.end, self.decoder.shape.vocab - 1)]
         likeliest = []
         for temperature in (WARM, HOT):

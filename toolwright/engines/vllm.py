@@ -97,9 +97,9 @@ class VllmEngine:
 
     def publish(self, version: int) -> None:
         weights = named_weights(self.decoder, self.dtype)
-        with WeightDelivery(weights) as parcel:
+        with WeightDelivery(weights) as delivery:
             sent = checksum(weights)
-            answers = self.process.result("load", parcel.note, version)
+            answers = self.process.result("load", delivery.note, version)
         compare(self.process.who, version, sent=sent, answers=answers)
         self.weights_version = version
 
@@ -107,8 +107,8 @@ class VllmEngine:
         self.process.close()
 
     def _check_agreement(self) -> None:
-        """Of an architecture that is not ours, vLLM may have other names for weights, or keep old ones where
-        no sum looks: what it says to a few tokens tells."""
+        """Compare log-probabilities of a few tokens. For an architecture that is not ours, vLLM may name
+        weights differently, or keep old ones where no checksum looks."""
         vocab = self.decoder.shape.vocab
         prompt = [vocab * (place + 1) // (PROBED + 1) for place in range(min(PROBED, self.context // 2))]
         sampling = Sampling(max_tokens=len(prompt), seed=0)

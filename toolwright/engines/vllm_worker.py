@@ -38,8 +38,8 @@ class WorkerExtension:
         return {"checksum": str(arrived), "differing": _differing(self.model_runner.get_model(), weights)}
 
     def toolwright_whole_distribution(self) -> list[str]:
-        """From now on log-probabilities are those at the temperature, before top-p and top-k. vLLM offers
-        them before the temperature, or after the filters."""
+        """Make log-probabilities those at the temperature, before top-p and top-k. vLLM offers them before
+        the temperature, or after the filters."""
         sampler = self.model_runner.sampler
         if not hasattr(sampler, "toolwright"):
             sampler.toolwright = True
@@ -52,8 +52,8 @@ class WorkerExtension:
 
 
 def _lay_out_again(model: Any) -> None:
-    """On a CPU, products read copies laid out for them. vLLM makes new ones of what it loaded, and forgets an
-    output layer that is tied to the embedding and has no tensor of its own."""
+    """Renew the copies that products read on a CPU. vLLM forgets an output layer that is tied to the
+    embedding and has no tensor of its own."""
     for module in model.modules():
         if hasattr(module, "cpu_linear") and module.weight.numel():
             module.quant_method.process_weights_after_loading(module)

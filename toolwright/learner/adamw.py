@@ -105,7 +105,7 @@ class AdamW:
             parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """By the parameters' order, as `torch.optim` does it."""
+        """The moments, by the parameters' order as in `torch.optim`."""
         known = ((i, self.state.get(p)) for i, p in enumerate(self.parameters))
         return {"state": {i: dict(state) for i, state in known if state is not None}}
 

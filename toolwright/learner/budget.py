@@ -34,8 +34,8 @@ class HasLengths(Protocol):
 
 
 class TokenBudget:
-    """Of one model: found at its first pass, when everybody else has taken their memory, and halved where
-    that was not all that they take."""
+    """The budget of one model. It is found at the first pass, once everybody else has taken their memory, and
+    halved if they take more later."""
 
     def __init__(
         self, asked: int | None, decoder: Decoder, *, ranks: Ranks = ALONE, packs: bool = False

@@ -80,7 +80,7 @@ def seal(partial: Path, state: dict[str, Any], known: Mapping[str, tuple[int, in
 
 
 def settle(folder: Path, step: int, *, keep: int) -> Path:
-    """All of it is on the disk: give it its name, and let go of those beyond `keep`."""
+    """Give a checkpoint that is on the disk its name, and remove those beyond `keep`."""
     target = folder / f"step_{step}"
     shutil.rmtree(target, ignore_errors=True)
     (folder / f"step_{step}.partial").rename(target)

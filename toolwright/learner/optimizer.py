@@ -59,7 +59,7 @@ class Optimizer:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """By the names of parameters, which stay the same however they are held."""
+        """The state by the names of parameters, which stay the same however they are sharded."""
         state = self.inner.state_dict()["state"]
         named = {self.names[number]: of_one for number, of_one in state.items()}
         return {"adamw": {"state": named}, "updates": self.updates}

@@ -5,7 +5,7 @@ L = −mean log σ(s(chosen) − s(rejected) − margin)          Bradley and Te
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from toolwright.learner.budget import TokenBudget
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE
 from toolwright.models.precision import loosen
-from toolwright.models.score_model import ScoreModel
+from toolwright.models.score_model import ScoreModel, runs
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,9 @@ class PairBatch:
     def margin(self) -> Tensor:
         return torch.tensor([pair.margin for pair in self.pairs])
 
-    def split(self, most: int) -> Iterator[PairBatch]:
+    def split(self, most: int) -> list[PairBatch]:
         """Parts of at most so many tokens; a pair that has more stands alone."""
-        part: list[ComparedPair] = []
-        size = 0
-        for pair in self.pairs:
-            if part and size + pair.tokens > most:
-                yield PairBatch(part)
-                part, size = [], 0
-            part.append(pair)
-            size += pair.tokens
-        yield PairBatch(part)
+        return [PairBatch(part) for part in runs(self.pairs, most, size=lambda pair: pair.tokens)]
 
 
 class PairLearner:

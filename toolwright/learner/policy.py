@@ -211,8 +211,8 @@ class AdapterReference:
         return {"model": policy.ranks.saved(policy.decoder, self.start)} if self.start else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """From a checkpoint, as the folder that the adapter came from may have changed since. Version 0.1
-        kept none: the folder is what is left then."""
+        """Load the adapter from a checkpoint: the folder that it came from may have changed since.
+        Checkpoints of version 0.1 have none, so the folder's is used."""
         if state:
             held = self.policy.ranks.held(self.policy.decoder, state["model"])
             self.start = _copied(held, self.policy.decoder.device)

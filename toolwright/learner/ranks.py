@@ -84,7 +84,7 @@ class Ranks:
         return state
 
     def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
-        """From a state whose tensors are whole, or as `state` gave them to any number of ranks."""
+        """Load a state whose tensors are whole, or as `state` gave them to any number of ranks."""
         held = self.held(module, state["model"])
         if isinstance(module, Decoder):
             module.load_learned(held)

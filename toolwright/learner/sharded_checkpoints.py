@@ -80,7 +80,7 @@ class Saver:
         self._under_way = folder, step, written
 
     def wait(self) -> None:
-        """Until the checkpoint under way is in its place; raises if it could not be written."""
+        """Wait until the checkpoint under way is in its place. Raises if it could not be written."""
         if self._under_way is None:
             return
         folder, step, written = self._under_way

@@ -238,7 +238,7 @@ class RankGroup(Ranks):
         return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
     def _rows(self, batch: Batch, token_budget: int, padded: bool) -> list[list[int]]:
-        """Of each micro-batch of this rank."""
+        """The rows of each micro-batch of this rank."""
         acting = _acting(batch)
         lengths = [batch.lengths[row] for row in acting]
         together = token_budget * self.layout.sequence  # a pass has so many tokens on each of them

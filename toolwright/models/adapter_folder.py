@@ -91,7 +91,8 @@ def load(decoder: Decoder, folder: Path, *, base: Path) -> None:
 
 
 def _check_base(folder: Path, base: Path) -> None:
-    """That it fits does not tell that it was made for this one. Where the other is here, its weights do."""
+    """Compare the weights of `base` with those of the model that the adapter was made for, if that is here:
+    an adapter may fit another model too."""
     try:
         named = base_of(folder)
     except UserError:

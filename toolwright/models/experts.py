@@ -37,7 +37,7 @@ class ExpertShape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], source: object) -> ExpertShape | None:
-        """From a config.json; None of a model without experts."""
+        """Read the shape from a config.json; None for a model without experts."""
         count = config.get("num_experts", config.get("num_local_experts"))
         if count is None:
             return None

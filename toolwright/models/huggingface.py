@@ -24,20 +24,13 @@ from toolwright.models.weight_files import check_finite, read_weights, share
 if TYPE_CHECKING:
     from toolwright.models.own_forward import OwnForward
 
-# family -> what its configuration does not say: (query-key-value bias, query-key norm)
+# family -> what its configuration does not say: (query-key-value bias, query-key norm), and its class
 FAMILIES = {
-    "llama": (False, False),
-    "mistral": (False, False),
-    "qwen2": (True, False),
-    "qwen3": (False, True),
-    "qwen3_moe": (False, True),
-}
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "llama": (False, False, "LlamaForCausalLM"),
+    "mistral": (False, False, "MistralForCausalLM"),
+    "qwen2": (True, False, "Qwen2ForCausalLM"),
+    "qwen3": (False, True, "Qwen3ForCausalLM"),
+    "qwen3_moe": (False, True, "Qwen3MoeForCausalLM"),
 }
 # Keys that must be whole numbers above 0, and of those the ones that may be left out or null.
 SIZES = (
@@ -140,7 +133,7 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
 
 
 def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
-    """Under the names that a folder's files have; an adapter is added to what it adapts."""
+    """The weights by the names that a folder's files have; an adapter is added to what it adapts."""
     state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
     return to_hub(decoder.shape, state) if decoder.fast else _other(decoder).to_hub(state)
 
@@ -243,7 +236,7 @@ def _check_rope(rope: dict[str, Any], kind: str, path: Path) -> None:
 
 
 def _check_sizes(config: dict[str, Any], path: Path) -> None:
-    """What a shape is made of; a key that is missing altogether is said when it is read."""
+    """Raise a UserError for a value that no shape can be made of. A missing key is reported later."""
     for key in SIZES:
         value = config.get(key, 1)
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
@@ -263,13 +256,15 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
 def _fast_shape(folder: Path, context: int | None) -> Shape:
     config = read_config(folder)
     try:
-        return _shape_of(config, config["model_type"], context, folder)
+        return shape_of(config, context, folder)
     except KeyError as error:
         raise UserError(f"{folder / 'config.json'} does not say {error.args[0]}") from None
 
 
-def _shape_of(config: dict[str, Any], family: str, context: int | None, folder: Path) -> Shape:
-    qkv_bias, qk_norm = FAMILIES[family]
+def shape_of(config: dict[str, Any], context: int | None, source: object) -> Shape:
+    """The shape that a config.json describes. `source` is named in errors."""
+    family = config["model_type"]
+    qkv_bias, qk_norm, _ = FAMILIES[family]
     rope = _rope(config)
     scaling = {
         ("rope_type" if key == "type" else key): value for key, value in rope.items() if key != "rope_theta"
@@ -294,7 +289,7 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None, folder: 
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         family=family,
-        experts=ExpertShape.of(config, folder) if family == "qwen3_moe" else None,
+        experts=ExpertShape.of(config, source) if family == "qwen3_moe" else None,
         extra={key: config[key] for key in config if key not in NOT_KEPT}
         | {"max_position_embeddings": limit},
     )
@@ -305,7 +300,7 @@ def to_config(shape: Shape) -> dict[str, Any]:
     return {
         **shape.extra,
         **({} if shape.experts is None else shape.experts.config()),
-        "architectures": [ARCHITECTURES[shape.family]],
+        "architectures": [FAMILIES[shape.family][2]],
         "model_type": shape.family,
         "vocab_size": shape.vocab,
         "num_hidden_layers": shape.layers,

@@ -23,8 +23,8 @@ FAKE, WHOLE = "<fake_token_around_image>", "<global-img>"  # around a tile, and 
 
 
 class ImageReader:
-    """Of one model folder. `placeholder` is the token that the chat template writes for an image, `token` its
-    number."""
+    """The image reader of one model folder. `placeholder` is the token that the chat template writes for an
+    image, `token` its number."""
 
     def __init__(self, folder: Path, *, token: int, placeholder: str) -> None:
         self.folder, self.token, self.placeholder = folder, token, placeholder

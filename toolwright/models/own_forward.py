@@ -180,7 +180,7 @@ class OwnForward(Decoder):
         return apart
 
     def to_hub(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Under the names that its files have; what is tied is there once."""
+        """The weights by the names that its files have; a tied one is there once."""
         from transformers.core_model_loading import revert_weight_conversion
 
         tied = getattr(self.model, "all_tied_weights_keys", None) or {}
@@ -341,7 +341,8 @@ def _choose_attention(model: Any, name: str) -> None:
 
 
 def _freeze_vision(model: Any) -> None:
-    """As model.config.freeze_vision_tower=true asks: only what reads and writes text is learned."""
+    """Freeze the vision tower if model.config.freeze_vision_tower is true: only what reads and writes text is
+    learned."""
     if getattr(model.config, "freeze_vision_tower", False):
         learned = {id(p) for part in (_body(model), model.get_output_embeddings()) for p in part.parameters()}
         for parameter in model.parameters():

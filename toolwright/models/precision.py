@@ -32,7 +32,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
 
 @cache
 def _survive_false_amx() -> None:
-    """Some virtual machines announce AMX and end the process at its first instruction: a child tries it."""
+    """Try AMX in a child process: some virtual machines announce it and end the process that uses it."""
     announced = Path("/proc/cpuinfo")
     if not announced.is_file() or "amx_bf16" not in announced.read_text():
         return

@@ -329,7 +329,7 @@ class _Writer:
         b.position_at_end(after)
 
     def product(self, jobs: Any, threaded: bool) -> None:
-        """What is called from outside: all jobs, by one thread or several."""
+        """Run all jobs, by one thread or several. This is what callers use."""
         made, b = self.function("product", [self.pointer, self.int])
         made.linkage = ""
         pointer, threads = made.args

@@ -105,7 +105,7 @@ class BatchedProduct:
 
 
 def panel_columns() -> int | None:
-    """Of a matrix that is laid out; None where products are torch's library's."""
+    """Columns in a panel of a matrix that is laid out; None if torch's library computes products."""
     found = kernel()
     return None if found is None else found.vectors.columns
 

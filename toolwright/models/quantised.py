@@ -34,7 +34,7 @@ class QuantisedMatrix(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """In bfloat16."""
+        """The matrix in bfloat16."""
         columns = self.codes.shape[1]
         scales = self.scales.repeat_interleave(BLOCK, 1)[:, :columns]
         return (self.codes * scales).to(torch.bfloat16)

@@ -7,10 +7,10 @@ another name, as verl and OpenRLHF save them. Written is `ForSequenceClassificat
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -28,16 +28,7 @@ from toolwright.models.transformers_import import first_line, quiet_transformers
 HEADS = ("score", "value_head", "v_head.summary", "v_head", "reward_head", "lm_head")
 AT_ONCE = 16_384  # tokens of one pass
 
-
-class SequenceScores(Protocol):
-    """Scores whole sequences. Those of one do not depend on which others are asked for beside it."""
-
-    labels: int
-    context: int
-
-    def scores(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        """[sequences, labels], float32, in main memory."""
-        ...
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -107,9 +98,9 @@ class ScoreModel(nn.Module):
 
     @torch.no_grad()
     def scores(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        """On a GPU one sequence a pass: products of another size round otherwise."""
+        """Score sequences. On a GPU each has a pass of its own: larger products round differently."""
         together = self.body.exact and self.dtype == torch.float32 and self.body.device.type == "cpu"
-        parts = _parts(sequences, AT_ONCE if together else 1)
+        parts = runs(sequences, AT_ONCE if together else 1, size=len)
         found = torch.cat([self(part).cpu() for part in parts])
         return (found - self.scale.mean) / self.scale.deviation
 
@@ -162,7 +153,8 @@ def load(
 
 def head_of(folder: Path, config: dict[str, Any] | None = None) -> str:
     """Find the name of the folder's head; a UserError for a folder without one."""
-    tensors = {n: one["shape"] for path in weight_files.files(folder) for n, one in _header(path)}
+    headers = map(weight_files.header, weight_files.files(folder))
+    tensors = {name: one["shape"] for header in headers for name, one in header.items()}
     config = huggingface.read_config(folder) if config is None else config
     vocabulary = config.get("vocab_size")
     for name in (config.get("value_head_prefix"), *HEADS):
@@ -173,10 +165,6 @@ def head_of(folder: Path, config: dict[str, Any] | None = None) -> str:
         f"{folder} is a language model and has no head that scores a sequence ({', '.join(HEADS[:-1])}); "
         "`toolwright rm` trains one from preferences, and scorer `judge_model` asks a language model"
     )
-
-
-def _header(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
-    return list(weight_files.header(path).items())
 
 
 def _own(folder: Path, *, by_token: bool, dtype: torch.dtype, device: torch.device) -> OwnClassifier:
@@ -222,7 +210,7 @@ _LABELS = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0"
 
 
 def _save_own(model: ScoreModel, folder: Path) -> None:
-    """By transformers' own class for such a model, which must put its head on the same states."""
+    """Save it by transformers' own class for such a model, which must put its head on the same states."""
     transformers, body = quiet_transformers(), model.body
     causal: Any = body.get_submodule("model")
     config = type(causal.config).from_dict({**causal.config.to_dict(), **_LABELS})
@@ -239,14 +227,14 @@ def _save_own(model: ScoreModel, folder: Path) -> None:
     made.save_pretrained(folder)
 
 
-def _parts(sequences: Sequence[Sequence[int]], most: int) -> list[list[Sequence[int]]]:
-    """Runs of sequences with at most so many tokens together; one that has more stands alone."""
-    parts: list[list[Sequence[int]]] = []
-    size = 0
-    for one in sequences:
-        if not parts or size + len(one) > most:
-            parts.append([])
-            size = 0
-        parts[-1].append(one)
-        size += len(one)
-    return parts
+def runs(items: Sequence[T], most: int, size: Callable[[T], int]) -> list[list[T]]:
+    """Runs of items with at most so many tokens together; one that has more stands alone."""
+    found: list[list[T]] = []
+    total = 0
+    for one in items:
+        if not found or total + size(one) > most:
+            found.append([])
+            total = 0
+        found[-1].append(one)
+        total += size(one)
+    return found

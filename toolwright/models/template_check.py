@@ -20,8 +20,7 @@ def check(tokenizer: Tokenizer) -> None:
     """Raise a UserError that names what is missing. That there is no template is told where one is needed."""
     where = f"the tokenizer{f' in {tokenizer.source}' if tokenizer.source else ''}"
     for name in NAMED:
-        token = tokenizer.config.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
+        token = tokenizer.special(name)
         if token and tokenizer.backend.token_to_id(token) is None:
             raise UserError(f"{where} names {token!r} as its {name} and has no such token in tokenizer.json")
     if not tokenizer.end_marks:

@@ -25,7 +25,7 @@ NAMES = {"heads": "heads", "kv_heads": "key-value heads", "ffn": "feed-forward's
 
 @dataclass(frozen=True)
 class Cut:
-    """Which part of a parameter this rank holds."""
+    """The part of a parameter that this rank holds."""
 
     dim: int
     places: Tensor  # along that dimension

@@ -85,8 +85,7 @@ class Tokenizer:
     def __init__(self, backend: Backend, config: dict[str, Any], *, end_tokens: Sequence[int] = ()) -> None:
         self.backend = backend
         self.config = config
-        end = config.get("eos_token")
-        end = backend.token_to_id(end["content"] if isinstance(end, dict) else end) if end else None
+        end = self._number("eos_token")
         self.end_tokens = frozenset([*end_tokens, *([end] if end is not None else [])])
         self.source: Path | None = None
         # The last opening, and what it was of: attempts at one task come one after another.
@@ -173,16 +172,21 @@ class Tokenizer:
     @property
     def end(self) -> int:
         """The token that ends a turn of ours; where a model has several, its tokenizer's own."""
-        name = self.config.get("eos_token")
-        name = name["content"] if isinstance(name, dict) else name
-        own = self.backend.token_to_id(name) if name else None
+        own = self._number("eos_token")
         return own if own is not None else min(self.end_tokens)
 
     @property
     def pad(self) -> int | None:
-        name = self.config.get("pad_token")
-        name = name["content"] if isinstance(name, dict) else name
-        return self.backend.token_to_id(name) if name else None
+        return self._number("pad_token")
+
+    def special(self, name: str) -> str | None:
+        """The text of a special token that the configuration names, such as `bos_token`."""
+        token = self.config.get(name)
+        return token.get("content") if isinstance(token, dict) else token
+
+    def _number(self, name: str) -> int | None:
+        token = self.special(name)
+        return self.backend.token_to_id(token) if token else None
 
     def encode(self, text: str) -> list[int]:
         """The text opens a sequence, and special tokens written in it are meant."""
@@ -349,7 +353,7 @@ class Tokenizer:
         return ImageReader.of(self.source, self.backend.id_to_token) if self.source else None
 
     def encode_inside(self, text: str) -> list[int]:
-        """Some tokenizers put a space before a text. What goes on from other tokens has none."""
+        """Encode text that follows other tokens, without the space that some tokenizers put before a text."""
         return self.encode(self._before + text)[1:] if self._before else self.encode(text)
 
     @cached_property
@@ -408,8 +412,7 @@ class Tokenizer:
             {t["name"]: t["template"] for t in source} if isinstance(source, list) else {"default": source}
         )
         named.setdefault("default", next(iter(named.values())))
-        known = {key: self.config.get(key) for key in SPECIALS}
-        specials = {k: str(v["content"] if isinstance(v, dict) else v) for k, v in known.items() if v}
+        specials = {name: str(token) for name in SPECIALS if (token := self.special(name))}
         return ChatTemplates(named, specials, ends=self.end_marks)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from toolwright.observe.attempt import question
+from toolwright.record import sampled_tokens
 from toolwright.trajectory import Task
 
 Array = np.ndarray[Any, Any]
@@ -140,18 +140,7 @@ def _question(prompt: str | None, task: str | None) -> str:
 
 def _lengths(file: pq.ParquetFile) -> tuple[Array, Array]:
     """Sampled tokens and turns of each attempt of a file of an earlier version, read piece by piece."""
-    lengths, turns = [], []
     columns = ["segments.list.element.source", "segments.list.element.tokens"]
-    for batch in file.iter_batches(rows_at_once(file), columns=columns, use_threads=False):
-        lists = batch["segments"]
-        flat = lists.flatten()
-        row = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy(zero_copy_only=False))
-        sampled = np.asarray(pc.equal(flat.field("source"), "policy"))
-        tokens = flat.field("tokens").value_lengths().to_numpy(zero_copy_only=False)
-        turns.append(np.bincount(row, weights=sampled, minlength=len(lists)))
-        lengths.append(np.bincount(row, weights=sampled * tokens, minlength=len(lists)))
-    return _joined(lengths), _joined(turns)
-
-
-def _joined(parts: Sequence[Array]) -> Array:
-    return np.concatenate(parts) if parts else np.zeros(0)
+    batches = file.iter_batches(rows_at_once(file), columns=columns, use_threads=False)
+    counted = [(np.zeros(0), np.zeros(0)), *(sampled_tokens(batch["segments"]) for batch in batches)]
+    return np.concatenate([tokens for tokens, _ in counted]), np.concatenate([turns for _, turns in counted])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from toolwright.failures import UserError
 from toolwright.observe.attempt_columns import NUMBERS, TEXTS, UNREADABLE, AttemptColumns
+from toolwright.observe.numbers import compact
+from toolwright.observe.rollouts import Version, version_of
 
 Array = np.ndarray[Any, Any]
-Version = tuple[int, int]  # of a file: when it was changed, and its size
 
 
 class WordList:
@@ -70,6 +74,25 @@ class TextColumn:
 
 
 @dataclass(frozen=True)
+class Digest:
+    """A summary of one step's attempts."""
+
+    groups: int
+    attempts: int
+    failed: int
+    rewards: list[float]
+    tool_calls: float
+    stops: dict[str, int]  # the commonest first
+
+    @property
+    def figures(self) -> list[str]:
+        """The mean, the least and the most of its rewards."""
+        if not self.rewards:
+            return ["-"] * 3
+        return [compact(f(self.rewards)) for f in (statistics.fmean, min, max)]
+
+
+@dataclass(frozen=True)
 class _Part:
     """The attempts of one step."""
 
@@ -112,6 +135,30 @@ class AttemptTable:
         """Return the place of an attempt in the columns."""
         part = self.parts.get(step)
         return self.first[step] + row if part is not None and 0 <= row < part.rows else None
+
+    def same_group(self, place: int) -> Array:
+        """The places of all attempts of this one's group, in the same step."""
+        codes = self.texts["group"].codes
+        return np.flatnonzero((self.step == self.step[place]) & (codes == codes[place]))
+
+    def sort_keys(self, name: str) -> Array | None:
+        """A number for each attempt to sort by: NaN if it has no value. None if there is no such column."""
+        if name in ("step", "row"):
+            return getattr(self, name).astype(float)
+        return self.texts[name].ranks().astype(float) if name in self.texts else self.numbers.get(name)
+
+    def digest(self, step: int) -> Digest:
+        mine = slice(self.first[step], self.first[step] + self.parts[step].rows)
+        rewards, stops = self.numbers["reward"][mine], self.texts["stop"]
+        counted = Counter(stops.codes[mine].tolist()).most_common()
+        return Digest(
+            groups=len(np.unique(self.texts["group"].codes[mine])),
+            attempts=self.parts[step].rows,
+            failed=int(self.numbers["failed"][mine].sum()),
+            rewards=rewards[~np.isnan(rewards)].tolist(),
+            tool_calls=float(self.numbers["tool_calls"][mine].sum()),
+            stops={stops.words.all[code] or "?": count for code, count in counted},
+        )
 
 
 class AttemptIndex:
@@ -167,6 +214,14 @@ class AttemptIndex:
         starts = np.cumsum([0, *sizes])[:-1].tolist()
         row = np.arange(len(step)) - np.repeat(np.array(starts, np.int64), sizes)
         return AttemptTable(step, row, texts, numbers, parts, dict(zip(parts, starts, strict=True)))
+
+
+def read_index(files: Mapping[int, Path]) -> AttemptTable:
+    """The attempts of these files, by step. Raises a UserError if one of them cannot be read."""
+    table = AttemptIndex().refresh({step: (path, version_of(path) or (0, 0)) for step, path in files.items()})
+    for problem in table.problems.values():
+        raise UserError(problem)
+    return table
 
 
 def _joined_column(name: str, kind: str, parts: Iterable[_Part], missing: float) -> Array:

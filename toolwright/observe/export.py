@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from toolwright.config.keys import mapped
 from toolwright.failures import UserError
 from toolwright.observe import attempt, rollouts
 from toolwright.observe.attempt import visible
@@ -79,7 +80,7 @@ def to_json_line(one: ExportedAttempt) -> str:
     try:
         return json.dumps(record, allow_nan=False) + "\n"
     except ValueError:  # JSON has no numbers that are not finite
-        return json.dumps(_finite(record)) + "\n"
+        return json.dumps(mapped(record, _finite)) + "\n"
 
 
 def markdown_head(title: str) -> str:
@@ -148,11 +149,7 @@ def _list(facts: Iterable[str]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _time(seconds: float) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toolwright.observe import attempt, rollouts
+from toolwright.observe import attempt
 from toolwright.observe.attempt import visible
 from toolwright.observe.console import plain_table
 from toolwright.observe.numbers import compact
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from toolwright.observe.attempt_index import AttemptTable
+    from toolwright.observe.terminal.dialogue import Paragraph
 
 TONES = {"good": "green", "bad": "red", "": ""}
-COLOURS = {"prompt": "bright_black", "policy": "cyan", "tool": "yellow", "environment": "green"}
 MOST_ROWS = 24  # of a listing, without --full
 MOST_TEXT = 1500  # characters of one segment, without --full
 LABEL = 12  # columns
@@ -31,6 +31,8 @@ LABEL = 12  # columns
 def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
     from rich.text import Text
 
+    from toolwright.observe.attempt_index import read_index
+
     steps = list(files)
     hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
     shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
@@ -38,8 +40,9 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
         "step>", "groups>", "attempts>", "failed>", "reward>", "least>", "most>", "tool calls>"
     )
     table.add_column("ended by", overflow="ellipsis", no_wrap=True)
+    index = read_index({step: files[step] for step in shown})
     for step in shown:
-        digest = rollouts.digest(step, files[step])
+        digest = index.digest(step)
         table.add_row(
             str(step),
             str(digest.groups),
@@ -118,40 +121,33 @@ def list_attempts(console: Console, table: AttemptTable, places: np.ndarray[Any,
 
 
 def show_attempts(
-    console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float | None], full: bool
+    console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float], full: bool
 ) -> None:
     """Show the prompt once, which attempts at one task share, and then each attempt."""
     from rich.text import Text
 
+    from toolwright.observe.terminal import dialogue
+
     most = sys.maxsize if full else MOST_TEXT
     first = shown[0]
     console.print(Text.assemble((f"step {step}", "bold"), f"  {visible(first.group)}"))
-    for role, text in attempt.messages(first):
-        _block(console, visible(role), attempt.cut(visible(text), most), COLOURS["prompt"])
-    if first.task.ground_truth is not None:
-        _block(console, "truth", attempt.cut(attempt.ground_truth(first.task), most), "magenta")
-    known = [reward for reward in rewards if reward is not None]
+    for paragraph in (*dialogue.prompt(first, most=most), *dialogue.truth(first, most=most)):
+        _print(console, paragraph)
     for t in shown:
         title = Text(f"\nattempt {t.index}  ", style="bold")
-        title.append(f"reward {_reward(t)}" if t.reward is not None else "no reward", style=_tone(t, known))
+        title.append(f"reward {_reward(t)}" if t.reward is not None else "no reward", style=_tone(t, rewards))
         about = [*attempt.facts(t), *([attempt.reward_parts(t)] if t.reward_parts else [])]
         title.append("  " + "  ".join(about), style="not bold dim")
         console.print(title)
-        for one in attempt.segments(t):
-            for call in attempt.calls(one.segment):
-                _block(console, "call", call.line, "red" if call.trouble else "bright_black")
-            text = attempt.cut(attempt.segment_text(one.segment), most)
-            note = f"  ({one.note})" if one.note else ""
-            _block(console, one.segment.source, text + note, COLOURS.get(one.segment.source, ""))
-        if t.failure is not None:
-            _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")
+        for paragraph in dialogue.turns(t, most=most):
+            _print(console, paragraph)
 
 
-def _block(console: Console, who: str, text: str, colour: str) -> None:
+def _print(console: Console, paragraph: Paragraph) -> None:
     """Print who wrote it in a column of its own, so that it is seen without colours too."""
     from rich.text import Text
 
-    whole = Text(text.rstrip("\n"), style=colour)
+    whole, style = Text(paragraph.text.rstrip("\n"), style=paragraph.style), f"bold {paragraph.style}"
     # What is piped is searched and compared: its lines stay as they were written.
     wraps = console.is_terminal
     lines = (
@@ -160,8 +156,8 @@ def _block(console: Console, who: str, text: str, colour: str) -> None:
         else whole.split(allow_blank=True)
     )
     for number, line in enumerate(lines):
-        label = Text(f"{who[: LABEL - 1]:<{LABEL}}" if number == 0 else " " * LABEL, style=f"bold {colour}")
-        console.print(Text.assemble(label, line), soft_wrap=True)
+        label = f"{paragraph.who[: LABEL - 1]:<{LABEL}}" if number == 0 else " " * LABEL
+        console.print(Text.assemble((label, style), line), soft_wrap=True)
 
 
 def _reward(t: Trajectory) -> str:

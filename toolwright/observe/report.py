@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.observe import attempt, curves, rollouts, svg
 from toolwright.observe.attempt import visible
-from toolwright.observe.metrics import Metrics, Row, series
+from toolwright.observe.metrics import Metrics, Row, series, whole_rows
 from toolwright.observe.numbers import compact, duration
 from toolwright.observe.run_settings import main_settings, model_name, setting
-from toolwright.observe.summary import RunSummary, outcome
+from toolwright.observe.summary import RunSummary, metric_warnings, outcome
 from toolwright.registry import added_to, load_object
 from toolwright.trajectory import Trajectory, as_groups
 
@@ -98,15 +98,8 @@ def _warnings(rows: Sequence[Row]) -> str:
     for row in rows:
         for key in row.get("nonfinite", ()):
             steps.setdefault(str(key), []).append(row["step"])
-    lines = [f"{visible(key)} was not finite in {_steps(found)}" for key, found in steps.items()]
-    apart = [row["step"] for row in rows if row.get("gap/alarm")]
-    if apart:
-        lines.append(f"engine and learner were far apart in {_steps(apart)}: see the engine–learner gap")
-    earned = {row[key] for row in rows for key in ("reward/min", "reward/max") if key in row}
-    taught = any("teacher/kl" in row for row in rows)  # a teacher grades tokens, whatever they earn
-    if len(earned) == 1 and not taught:
-        lines.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
-    return "".join(f'<p class="warn">{escape(line)}</p>' for line in lines)
+    lines = metric_warnings(steps, partial(series, rows))
+    return "".join(f'<p class="warn">{escape(visible(line))}</p>' for line in lines)
 
 
 def _incidents(run: Path) -> str:
@@ -114,12 +107,7 @@ def _incidents(run: Path) -> str:
     path = run / "incidents.jsonl"
     if not path.exists():
         return ""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:  # torn by a crash
-            continue
+    found = whole_rows(path.read_text(encoding="utf-8", errors="replace"))
     deaths = sum(bool(row.get("died")) for row in found)
     again = sum(int(row.get("resampled", 0)) for row in found)
     lines = "".join(
@@ -137,11 +125,6 @@ def _added(run: Path) -> str:
     """Sections of plugins, each named after the folder in the run folder that it is about."""
     sections = added_to("toolwright.observe.report").items()
     return "".join(load_object(reference)(run) for folder, reference in sections if (run / folder).is_dir())
-
-
-def _steps(found: Sequence[int]) -> str:
-    named = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
-    return f"step {named}" if len(found) == 1 else f"{len(found)} steps: {named}"
 
 
 def _curves(rows: Sequence[Row]) -> str:
@@ -264,16 +247,12 @@ def _settings(run: Path, config: Mapping[str, Any]) -> str:
 
 def _config(run: Path) -> Mapping[str, Any]:
     """The configuration, empty if it cannot be read; its text is shown all the same."""
-    import yaml
+    from toolwright.config.yaml_file import read_yaml  # here: it loads the whole schema
 
-    path = run / "config.yaml"
-    if not path.exists():
-        return {}
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
-    except yaml.YAMLError:
+        return read_yaml(run / "config.yaml")
+    except UserError:
         return {}
-    return config if isinstance(config, Mapping) else {}
 
 
 def _other(rows: Sequence[Row]) -> str:

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-import statistics
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError
-from toolwright.observe.numbers import compact
 from toolwright.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from toolwright.record import TokenValues
 
+Version = tuple[int, int]  # of a file: when it was changed, and its size
 _NAME = re.compile(r"step_(\d+)\.parquet")
-
-
-@dataclass(frozen=True)
-class Digest:
-    """A summary of one step's attempts."""
-
-    step: int
-    groups: int
-    attempts: int
-    failed: int
-    rewards: list[float]
-    tool_calls: float
-    stops: dict[str, int]  # the commonest first
-
-    @property
-    def figures(self) -> list[str]:
-        """The mean, the least and the most of its rewards."""
-        if not self.rewards:
-            return ["-"] * 3
-        return [compact(f(self.rewards)) for f in (statistics.fmean, min, max)]
 
 
 def files(run: Path) -> dict[int, Path]:
@@ -50,11 +26,11 @@ def files(run: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def version(path: Path) -> tuple[int, int] | None:
+def version_of(path: Path) -> Version | None:
     """Return what changes when the file is written again: its time and its size. None if it is gone."""
     try:
         about = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return about.st_mtime_ns, about.st_size
 
@@ -81,26 +57,6 @@ def token_values(path: Path, rows: Sequence[int] | None = None) -> list[TokenVal
         return load_token_values(path, rows)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} cannot be read as rollouts: {error}") from error
-
-
-def digest(step: int, path: Path) -> Digest:
-    """Reads a few small columns alone: tokens and texts are most of a file."""
-    import pyarrow.parquet as pq
-
-    columns = ["group", "reward", "stop", "counts", "failure_kind"]
-    try:
-        rows = pq.read_table(path, columns=columns).to_pylist()
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} cannot be read as rollouts: {error}") from error
-    return Digest(
-        step=step,
-        groups=len({row["group"] for row in rows}),
-        attempts=len(rows),
-        failed=sum(row["failure_kind"] is not None for row in rows),
-        rewards=[row["reward"] for row in rows if row["reward"] is not None],
-        tool_calls=sum(json.loads(row["counts"]).get("tool_calls", 0) for row in rows),
-        stops=dict(Counter(row["stop"] or "?" for row in rows).most_common()),
-    )
 
 
 def spread(path: Path, most: int | None) -> list[Trajectory]:

@@ -7,7 +7,7 @@ import re
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,9 @@ Status = Literal["running", "finished", "stopped"]
 
 MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
 INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
+KINDS = ("train", "sft", "rm", "eval", "workflow")
+# The files that tell when a run last wrote anything.
+WRITTEN = (*MADE_BY_A_RUN, "log.txt", "timeline.json", "rollouts", "checkpoints", "report.html")
 DEEPEST, MOST_FOLDERS = 6, 20_000  # that are searched below a folder
 _PROCESS = re.compile(r"^process (\d{1,9}) on (\S+), begun (\d+)$", re.MULTILINE)
 # A run of another machine is over once it wrote nothing for both this long and so many of its longest steps.
@@ -71,21 +74,22 @@ def state(path: Path, *, now: float | None = None) -> RunState:
         rows = Metrics.read(path / "metrics.jsonl")
     except (UserError, OSError) as error:
         problem = " ".join(str(error).split())
-    kind = _kind(path, tree)
+    command = _text(path / "command.txt")
+    kind = kind_of(command, tree)
     steps = planned_steps(kind, tree)
     step = max((int(row.get("step", 0)) for row in rows), default=0)
     rewards, accuracies = series(rows, "reward/mean"), series(rows, "held_out/accuracy")
     longest = max((seconds for _, seconds in series(rows, "time/total_s")), default=0.0)
-    done = bool(rows) and steps is not None and step >= steps
+    written = {name: at for name in WRITTEN if (at := _changed(path / name))}
     return RunState(
         path=path,
         kind=kind,
-        status="finished" if done else status(path, longest, time.time() if now is None else now),
+        status=status(step if rows else -1, steps, written, command, longest_step_s=longest, now=now),
         step=step,
         steps=steps,
         reward=rewards[-1][1] if rewards else None,
         accuracy=accuracies[-1][1] if accuracies else None,
-        updated=_written(path),
+        updated=max(written.values(), default=0.0),
         problem=problem,
     )
 
@@ -97,14 +101,26 @@ def planned_steps(kind: str, tree: dict[str, Any]) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def status(path: Path, longest_step_s: float, now: float) -> Status:
-    """The status of a run that has not taken all its steps."""
-    report = _changed(path / "report.html")
-    if report >= max(_changed(path / "metrics.jsonl"), _changed(path / "config.yaml")) > 0:
-        return "stopped"  # a run writes its report last
-    alive = process_alive(_text(path / "command.txt"))
+def status(
+    step: int,
+    steps: int | None,
+    written: Mapping[str, float],
+    command: str,
+    *,
+    longest_step_s: float,
+    now: float | None = None,
+) -> Status:
+    """`step`: the last one that metrics tell of, -1 without any. `steps`: the planned number. `written`: when
+    each file was changed. `command`: command.txt."""
+    if steps is not None and step >= steps:
+        return "finished"
+    last = max(written.get("metrics.jsonl", 0.0), written.get("config.yaml", 0.0))
+    if written.get("report.html", -1.0) >= last:  # a run writes its report last
+        return "finished" if steps is None else "stopped"
+    alive = process_alive(command)
     if alive is None:
-        alive = now - _written(path) < max(QUIET_S, QUIET_STEPS * longest_step_s)
+        quiet_s = (time.time() if now is None else now) - max(written.values(), default=0.0)
+        alive = quiet_s < max(QUIET_S, QUIET_STEPS * longest_step_s)
     return "running" if alive else "stopped"
 
 
@@ -131,21 +147,13 @@ def size(path: Path) -> int:
     return found
 
 
-def _kind(path: Path, tree: dict[str, Any]) -> str:
-    """The command that made the run. Version 0.1 and the Python interface write the same file."""
-    lines = _text(path / "command.txt").splitlines()
-    words = [line.split() for line in lines if line.startswith("toolwright ")]
+def kind_of(command: str, tree: Mapping[str, Any]) -> str:
+    """The command that made the run, by command.txt and config.yaml. Version 0.1 and the Python interface
+    write the same file."""
+    words = [line.split() for line in command.splitlines() if line.startswith("toolwright ")]
     said = next((word[1] for word in reversed(words) if len(word) > 1 and word[1] in KINDS), "")
-    return said or ("train" if "algorithm" in tree else "sft" if "demonstrations" in tree else "")
-
-
-KINDS = ("train", "sft", "rm", "eval", "workflow")
-
-
-def _written(path: Path) -> float:
-    """Return the time of the last change to any file of the run."""
-    names = (*MADE_BY_A_RUN, "log.txt", "timeline.json", "rollouts", "checkpoints", "report.html")
-    return max(_changed(path / name) for name in names)
+    blocks = {"workflow": "workflow", "algorithm": "train", "demonstrations": "sft"}
+    return said or next((kind for block, kind in blocks.items() if block in tree), "")
 
 
 def _text(path: Path) -> str:

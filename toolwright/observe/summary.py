@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,26 @@ def outcome(rows: Sequence[Row]) -> RunSummary:
         steps=len(trained),
         seconds=sum(seconds for _, seconds in series(rows, "time/total_s")),
     )
+
+
+def metric_warnings(
+    nonfinite: Mapping[str, Sequence[int]], points: Callable[[str], Sequence[tuple[int, float]]]
+) -> list[str]:
+    """List what metrics say went wrong. `nonfinite`: the steps in which a metric was not finite. `points`:
+    (step, value) of a metric."""
+    lines = [f"{key} was not finite in {_steps(found)}" for key, found in nonfinite.items()]
+    apart = [step for step, alarm in points("gap/alarm") if alarm]
+    if apart:
+        lines.append(f"engine and learner were far apart in {_steps(apart)}: see the engine–learner gap")
+    earned = {value for name in ("reward/min", "reward/max") for _, value in points(name)}
+    if len(earned) == 1 and not points("teacher/kl"):  # a teacher grades tokens, whatever they earn
+        lines.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
+    return lines
+
+
+def _steps(found: Sequence[int]) -> str:
+    named = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+    return f"step {named}" if len(found) == 1 else f"{len(found)} steps: {named}"
 
 
 def closing_table(run: Path) -> str:

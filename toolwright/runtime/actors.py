@@ -56,7 +56,8 @@ class ActorRole:
         return partial(self._call, method)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """From a role's thread. A question is repeated to the actor's successor; a critic has none."""
+        """Call the method from a role's thread. If the actor dies, its successor is asked again; a critic has
+        none."""
         limit, sent = time.monotonic() + self._limit_s, wire.encode_arguments(arguments)
         with self._stages.awaiting(f"{self._role}.{method}"):
             while True:
@@ -345,7 +346,7 @@ def kill(pid: int, when_born: str) -> None:
 
 
 def _kill_there(who: Identity, handle: Any) -> None:
-    """On another node: a task of Ray's does it, and nobody waits for that."""
+    """Kill a process of another node by a task of Ray's, without waiting for it."""
     nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["NodeManagerHostname"] == who.host]
     for node in nodes:
         where = NodeAffinitySchedulingStrategy(node_id=node, soft=False)

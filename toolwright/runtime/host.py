@@ -21,7 +21,7 @@ from toolwright.runtime.timeline import Event, Stages
 
 @dataclass(frozen=True)
 class Identity:
-    """Which process this is, so that no other is taken for it."""
+    """The identity of a process, so that no other is taken for it."""
 
     pid: int
     born: str  # as the kernel counts: a pid that is used again has another
@@ -30,7 +30,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Rank:
-    """Which process of a role this is, and the address at which the ranks meet."""
+    """The number of this process among those of a role, and the address at which they meet."""
 
     index: int = 0
     count: int = 1

@@ -223,7 +223,7 @@ def main(mark: str, driver: int, signals: int) -> None:
 
 
 def end_marked(mark: str, driver: int, *, quiet_s: float) -> None:
-    """Until none has come to light for `quiet_s`."""
+    """End marked processes until none has come to light for `quiet_s`."""
     begun = last_seen = time.monotonic()
     ended_at: dict[int, float] = {}  # when each got SIGTERM
     while (now := time.monotonic()) < begun + GRACE_S + INSISTENCE_S:

@@ -167,7 +167,7 @@ class Learners:
 
 
 class Roles:
-    """All of them in this process: a cluster of one member. A breakpoint anywhere works."""
+    """All roles in this process: a cluster of one member. A breakpoint anywhere works."""
 
     dashboard: str | None = None
 

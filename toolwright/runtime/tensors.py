@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from toolwright.batch import Batch
+from toolwright.config.keys import mapped
 from toolwright.failures import InfrastructureFailure
 from toolwright.record import Array
 
@@ -48,23 +49,11 @@ class PublishedWeights:
 
 def packed(tree: Any) -> Any:
     """A tree of dicts, lists and plain values with its tensors packed."""
-    if isinstance(tree, Tensor):
-        return PackedTensor.of(tree)
-    if isinstance(tree, Mapping):
-        return {key: packed(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(packed(value) for value in tree)
-    return tree
+    return mapped(tree, lambda value: PackedTensor.of(value) if isinstance(value, Tensor) else value)
 
 
 def unpacked(tree: Any) -> Any:
-    if isinstance(tree, PackedTensor):
-        return tree.tensor()
-    if isinstance(tree, Mapping):
-        return {key: unpacked(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(unpacked(value) for value in tree)
-    return tree
+    return mapped(tree, lambda value: value.tensor() if isinstance(value, PackedTensor) else value)
 
 
 def of_batch(batch: Batch) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from toolwright.config.keys import mapped
+
 PACKAGE = "toolwright_user_code"
 FILE = re.compile(r"^(?P<path>[^\n]+\.py):(?P<name>\w+)$")
 MODULE = re.compile(r"^(?P<module>[A-Za-z_][\w.]*):(?P<name>\w+)$")
@@ -59,16 +61,13 @@ def folders(trees: Any) -> list[Path]:
 
 def absolute(tree: Any) -> Any:
     """Return the configuration with absolute paths to user code: workers have another working directory."""
-    if isinstance(tree, str):
-        match = FILE.match(tree)
-        if match and Path(match["path"]).expanduser().is_file():
-            return f"{Path(match['path']).expanduser().resolve()}:{match['name']}"
-        return tree
-    if isinstance(tree, Mapping):
-        return {absolute(key): absolute(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(absolute(value) for value in tree)
-    return tree
+
+    def change(value: Any) -> Any:
+        match = FILE.match(value) if isinstance(value, str) else None
+        path = Path(match["path"]).expanduser() if match else None
+        return f"{path.resolve()}:{match['name']}" if match and path and path.is_file() else value
+
+    return mapped(tree, change)
 
 
 def python_path() -> list[str]:
@@ -92,7 +91,7 @@ def stage(found: list[Path], target: Path) -> dict[str, str]:
 
 
 def arrive(moved: Mapping[str, str]) -> dict[str, str]:
-    """In a worker: the folders' code can be imported. Returns where each of them is here."""
+    """Make the folders' code importable in a worker. Returns where each of them is here."""
     sent = importlib.util.find_spec(PACKAGE) if any(moved.values()) else None
     root = Path(sent.origin or "").parent if sent else None
     here = {}
@@ -107,25 +106,19 @@ def arrive(moved: Mapping[str, str]) -> dict[str, str]:
 def relocated(tree: Any, here: Mapping[str, str]) -> Any:
     """A role's configuration, with its files named where they are here."""
     moves = {folder: place for folder, place in here.items() if folder != place}
-    if not moves:
-        return tree
-    return _relocated(tree, moves)
 
+    def change(value: Any) -> Any:
+        if isinstance(value, str):
+            match = FILE.match(value)
+            folder = str(Path(match["path"]).parent) if match else ""
+            return value.replace(folder, moves[folder], 1) if folder in moves else value
+        if hasattr(value, "model_dump"):
+            return type(value).model_validate(mapped(value.model_dump(), change))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value)})
+        return value
 
-def _relocated(tree: Any, moves: Mapping[str, str]) -> Any:
-    if isinstance(tree, str):
-        match = FILE.match(tree)
-        folder = str(Path(match["path"]).parent) if match else ""
-        return tree.replace(folder, moves[folder], 1) if folder in moves else tree
-    if hasattr(tree, "model_dump"):
-        return type(tree).model_validate(_relocated(tree.model_dump(), moves))
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: _relocated(getattr(tree, f.name), moves) for f in fields(tree)})
-    if isinstance(tree, Mapping):
-        return {_relocated(key, moves): _relocated(value, moves) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(_relocated(value, moves) for value in tree)
-    return tree
+    return mapped(tree, change) if moves else tree
 
 
 def _checkout(module: str) -> Path | None:

@@ -16,11 +16,16 @@ from pydantic import ValidationError
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox import codejudge, fusion, judge
-from toolwright.sandbox.jobs import BadRequest
-from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.openapi import document
 from toolwright.sandbox.queue import CALLER, Flow, QueueFull
-from toolwright.sandbox.requests import BatchRequest, CellRequest, JudgeRequest, RunRequest, SessionRequest
+from toolwright.sandbox.requests import (
+    BadRequest,
+    BatchRequest,
+    CellRequest,
+    JudgeRequest,
+    RunRequest,
+    SessionRequest,
+)
 from toolwright.sandbox.service import SandboxService, explain, in_slices
 from toolwright.sandbox.sessions import LostSession, UnknownSession
 from toolwright.web.asgi import ClientDisconnected, ClientWatch, HttpReply, Receive, Scope, Send, send_reply
@@ -128,7 +133,7 @@ class SandboxApp:
             return _error(413, str(error), (b"connection", b"close"))
         except orjson.JSONDecodeError as error:
             return _error(422, f"the body is not JSON: {error}")
-        except (BadRequest, UnknownLanguage) as error:
+        except BadRequest as error:
             return _error(422, str(error))
         except ValidationError as error:
             return _error(422, explain(error))

@@ -104,12 +104,12 @@ class ControlGroup:
 class RunGroup:
     """The group of one run after another. The first process of a run joins it before it reads its job."""
 
-    def __init__(self, folder: Path, second: bool) -> None:
-        self._v2 = second
+    def __init__(self, folder: Path, v2: bool) -> None:
+        self._v2 = v2
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self.procs = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-        events = "memory.events.local" if second else "memory.oom_control"
+        events = "memory.events.local" if v2 else "memory.oom_control"
         self._events = os.open(folder / events, os.O_RDONLY | os.O_CLOEXEC)
         self._limit = 0
         self._kills = self._oom_kills()

@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, FailFast, Field
 
-from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.judge import enough_to_compare
-from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.pool import refusal
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import MOST_IN_A_BATCH, RunRequest
+from toolwright.sandbox.requests import MOST_IN_A_BATCH, BadRequest, RunRequest
 from toolwright.sandbox.service import SandboxService, in_slices
 
 # `get_status` of its clients accepts a status of exactly two keys, and their requests look like any other.
@@ -39,32 +37,27 @@ class BatchSubmission(BaseModel):
     sub_id: str | None = None
 
 
-class SubmissionResult(BaseModel):
-    sub_id: str
-    success: bool
-    run_success: bool
-    cost: float
-    stdout: str | None = None
-    stderr: str | None = None
-    reason: Literal["", "internal_error", "worker_timeout", "queue_timeout"] = ""
-
-
-class BatchSubmissionResult(BaseModel):
-    sub_id: str
-    results: list[SubmissionResult]
-
-
 class Judged(BaseModel):
     sub_id: str
     success: bool
     run_success: bool
     cost: float
-    reason: str = ""
+    reason: Literal["", "internal_error", "worker_timeout", "queue_timeout"] = ""
 
 
 class BatchJudged(BaseModel):
     sub_id: str
     results: list[Judged]
+
+
+class SubmissionResult(Judged):
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+class BatchSubmissionResult(BaseModel):
+    sub_id: str
+    results: list[SubmissionResult]
 
 
 async def run(
@@ -84,7 +77,7 @@ async def run(
             request = RunRequest(code=submission.solution, language=submission.type, deadline_s=deadline)
             kept = {"output_bytes": enough_to_compare(service, expected or "")}
             result = orjson.loads(await service.execute(request, submission.input or "", flow, kept))
-    except (BadRequest, UnknownLanguage) as error:
+    except BadRequest as error:
         result = {**refusal("error", str(error)), "stderr": str(error)}
     run_success = result["status"] == "ok"
     success = run_success and (

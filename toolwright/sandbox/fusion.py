@@ -8,10 +8,8 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, Field, ValidationError
 
-from toolwright.sandbox.jobs import BadRequest
-from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import MOST_FILES, Base64, FileName, RunRequest, Seconds
+from toolwright.sandbox.requests import MOST_FILES, BadRequest, Base64, FileName, RunRequest, Seconds
 from toolwright.sandbox.service import SandboxService, explain
 
 _COMPILED = {"status": "Finished", "execution_time": 0.0, "return_code": 0, "stdout": "", "stderr": ""}
@@ -64,7 +62,7 @@ async def run_code(service: SandboxService, request: RunCodeRequest) -> dict[str
             fetch=request.fetch_files,
         )
         result = orjson.loads(await service.run(run, Flow()))
-    except (BadRequest, UnknownLanguage) as error:
+    except BadRequest as error:
         return _response("SandboxError", str(error))
     except ValidationError as error:
         raise BadRequest(explain(error)) from None

@@ -9,14 +9,10 @@ from typing import Any
 
 from toolwright.sandbox.languages import BINARY, Language
 from toolwright.sandbox.limits import RunLimits
-from toolwright.sandbox.requests import Base64
+from toolwright.sandbox.requests import BadRequest, Base64
 from toolwright.sandbox.worker_main import LIGHT, LOADED, TOOLS
 
 _REPORT_BYTES = 4096  # for each check
-
-
-class BadRequest(ValueError):
-    """The request asks for more than a run may have. The caller sees the text."""
 
 
 class Jobs:

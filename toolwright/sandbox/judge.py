@@ -8,10 +8,9 @@ from typing import Any
 
 import orjson
 
-from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import PYTHON
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import JudgeRequest, TestCase
+from toolwright.sandbox.requests import BadRequest, JudgeRequest, TestCase
 from toolwright.sandbox.service import SandboxService
 
 _BY_STATUS = {

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 
 from toolwright.failures import nearest
+from toolwright.sandbox.requests import BadRequest
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,6 @@ _ALIASES = {
     "py": PYTHON, "python3": PYTHON, "c++": "cpp", "g++": "cpp", "sh": "bash", "shell": "bash",
     "js": "javascript", "node": "javascript", "nodejs": "javascript",
 }  # fmt: skip
-
-
-class UnknownLanguage(ValueError):
-    """The language is unknown or not installed. The caller sees the text."""
 
 
 class Languages:
@@ -76,8 +73,8 @@ class Languages:
         if plain == PYTHON:
             return None, ""
         if plain not in self._known:
-            raise UnknownLanguage(f"no language is called {name!r}; {nearest(plain, [PYTHON, *self._known])}")
+            raise BadRequest(f"no language is called {name!r}; {nearest(plain, [PYTHON, *self._known])}")
         if plain not in self._paths:
             tools = " or ".join(self._known[plain].tools)
-            raise UnknownLanguage(f"{plain} needs {tools}, which this server does not have installed")
+            raise BadRequest(f"{plain} needs {tools}, which this server does not have installed")
         return self._known[plain], self._paths[plain]

@@ -11,6 +11,10 @@ MOST_FILES = 10_000
 Status = Literal["ok", "error", "timeout", "memory", "killed"]
 
 
+class BadRequest(ValueError):
+    """The request asks for what this server does not have or does not allow. The caller sees the text."""
+
+
 def _relative_name(name: str) -> str:
     """Checks that a file name stays in the working directory of its run."""
     parts = name.split("/")

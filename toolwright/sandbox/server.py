@@ -12,9 +12,8 @@ import orjson
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.sandbox.app import SandboxApp
-from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import RunRequest
+from toolwright.sandbox.requests import BadRequest, RunRequest
 from toolwright.sandbox.service import SandboxService
 from toolwright.sandbox.settings import SandboxSettings
 from toolwright.web import serving
@@ -46,7 +45,7 @@ async def run_once(
         request = RunRequest(code=code, language=language, stdin=stdin)
         try:
             return orjson.loads(await service.run(request, Flow()))
-        except (UnknownLanguage, InfrastructureFailure) as error:
+        except (BadRequest, InfrastructureFailure) as error:
             raise UserError(str(error)) from None
 
 

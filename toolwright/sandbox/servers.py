@@ -164,7 +164,8 @@ class Servers:
                             return call.result(), calls[call]
                         del calls[call]
                     late = time.monotonic() >= hedge_at and path != _NEVER_TWICE
-                    second = self._v2(server, hangs=hangs) if len(calls) == 1 and (hangs or late) else None
+                    alone = len(calls) == 1 and (hangs or late)
+                    second = self._second(server, hangs=hangs) if alone else None
                     if second is not None:
                         calls[asyncio.ensure_future(self._exchange(second, "POST", path, body))] = second
                     elif hangs and len(calls) == 2:
@@ -183,7 +184,7 @@ class Servers:
             self._watch_return(server)
         return True
 
-    def _v2(self, first: Server, *, hangs: bool) -> Server | None:
+    def _second(self, first: Server, *, hangs: bool) -> Server | None:
         """A second server for a call; rarely while the first is alive, because all may be slow."""
         if not hangs and self._hedges < 1:
             return None

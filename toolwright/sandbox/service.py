@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from toolwright.sandbox import layers
 from toolwright.sandbox.expressions import ExpressionSessions
-from toolwright.sandbox.jobs import BadRequest, Jobs
-from toolwright.sandbox.languages import BINARY, Language, Languages, UnknownLanguage
+from toolwright.sandbox.jobs import Jobs
+from toolwright.sandbox.languages import BINARY, Language, Languages
 from toolwright.sandbox.pool import Pool, refusal
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import Program, RunRequest
+from toolwright.sandbox.requests import BadRequest, Program, RunRequest
 from toolwright.sandbox.sessions import Sessions
 from toolwright.sandbox.settings import SandboxSettings
 
@@ -54,13 +54,6 @@ class SandboxService:
         await self.sessions.close()
         await self.pool.close()
 
-    def validated(self, item: object) -> RunRequest:
-        """The validated request, or an error for the caller."""
-        try:
-            return RunRequest.model_validate(item)
-        except ValidationError as error:
-            raise BadRequest(explain(error)) from None
-
     async def run(self, request: RunRequest, flow: Flow) -> bytes:
         """Runs a request and gives the result as JSON."""
         options: dict[str, Any] = {"fetch": request.fetch}
@@ -93,15 +86,15 @@ class SandboxService:
     def run_or_refuse(self, item: object, flow: Flow) -> bytes | Coroutine[Any, Any, bytes]:
         """Runs an item of a batch. One that cannot run becomes an answer in its place."""
         try:
-            return self._run_or_refuse(self.validated(item), flow)
-        except BadRequest as error:
-            return _refused(error)
+            return self._run_or_refuse(RunRequest.model_validate(item), flow)
+        except ValidationError as error:
+            return _refused(explain(error))
 
     async def _run_or_refuse(self, request: RunRequest, flow: Flow) -> bytes:
         try:
             return await self.run(request, flow)
-        except (BadRequest, UnknownLanguage) as error:
-            return _refused(error)
+        except BadRequest as error:
+            return _refused(str(error))
 
     async def _compile(
         self, language: Language, tool: str, code: str, flow: Flow, deadline_s: float | None
@@ -175,8 +168,8 @@ class SandboxService:
         }
 
 
-def _refused(error: Exception) -> bytes:
-    return orjson.dumps(refusal("error", f"refused: {error}"))
+def _refused(reason: str) -> bytes:
+    return orjson.dumps(refusal("error", f"refused: {reason}"))
 
 
 def explain(error: ValidationError) -> str:

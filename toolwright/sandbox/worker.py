@@ -190,12 +190,8 @@ class SandboxWorker:
         done: Callable[[dict[str, Any]], None],
         link: socket.socket | None = None,
     ) -> Execution:
-        child_pool = self._child_pools.get(job["kind"], self._fallback)
-        child = child_pool.take()
-        job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
+        child = self._take_child(job)
         job["stdin"] = job["stdin"].encode()
-        if child.group is not None:
-            child.group.set_limit(job["memory_bytes"])
         execution = Execution(
             job=job,
             child=child,
@@ -210,8 +206,16 @@ class SandboxWorker:
             self.after(_ATTACH_AFTER_S, lambda: self._attach(execution)),
             self.after(min(LOOK_EVERY_S, job["timeout_s"]), lambda: self._look_after(execution)),
         ]
-        child_pool.fill()
+        child.pool.fill()
         return execution
+
+    def _take_child(self, job: dict[str, Any]) -> Child:
+        """A child for the job, under its memory limit. The job's files become bytes."""
+        child = self._child_pools.get(job["kind"], self._fallback).take()
+        job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
+        if child.group is not None:
+            child.group.set_limit(job["memory_bytes"])
+        return child
 
     def _look_after(self, execution: Execution) -> None:
         """Ends a run that has passed a limit; otherwise looks again later."""
@@ -352,18 +356,14 @@ class SandboxWorker:
     # Sessions.
 
     def _open(self, number: int, job: dict[str, Any]) -> None:
-        child_pool = self._child_pools.get(job["kind"], self._fallback)
-        child = child_pool.take()
-        job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
-        if child.group is not None:
-            child.group.set_limit(job["memory_bytes"])
+        child = self._take_child(job)
         interpreter = Interpreter(self, number, child, job)
         self._interpreters[number] = self._sessions_by_child[child.number] = interpreter
         self._watch(child.channel.fileno(), interpreter.read_channel)
         for stream in (interpreter.stdout, interpreter.stderr):
             self._watch(stream.descriptor, partial(self._read_session, interpreter, stream))
         self.deliver(child, wire.pack_job({**job, "stdin": b""}))
-        child_pool.fill()
+        child.pool.fill()
 
     def _read_session(self, interpreter: Interpreter, stream: Output) -> None:
         if not stream.drain():

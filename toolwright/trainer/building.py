@@ -5,16 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from toolwright import engines
+from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.attempt import seed_of
+from toolwright.algorithms import needs, preferences
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.engines import Engine
-from toolwright.failures import UserError
+from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
@@ -23,6 +28,7 @@ from toolwright.models.folder import overridden
 from toolwright.models.known import KNOWN, place_of
 from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.tools.settings import Settings
 
 TINY_PARAMETERS = 4_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -45,6 +51,30 @@ def build_frozen(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
         dtype=dtype_of(config.model),
         ranks=ranks,
     )
+
+
+def needs_role(algorithm: schema.Algorithm, role: str) -> bool:
+    """Return True if the algorithm asks this role: `reference`, `teacher`, `critic` or `process_reward`. A
+    reference that nothing asks is not kept: the policy itself would be as good until it moves."""
+    if algorithm.preference is not None:
+        return role in preferences.needs(algorithm.preference)
+    pulled = role == "reference" and algorithm.kl.where != "none"
+    return pulled or role in needs.required(algorithm.adv_estimator)
+
+
+@asynccontextmanager
+async def agents_before_run(
+    config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
+) -> AsyncIterator[AgentSet]:
+    """Agents and their tools, to ask what they would write. Before the first step nothing is worth another
+    try: what fails is a UserError."""
+    agents = AgentSet(config, tokenizer, tools=tools)
+    try:
+        yield agents
+    except InfrastructureFailure as error:
+        raise UserError(str(error)) from error
+    finally:
+        await agents.tools.close()
 
 
 def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:
@@ -126,26 +156,32 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         _check_vocabulary(tokenizer, decoder.shape.vocab, base)
         _adapt(decoder, config, seed=seed)
     else:
-        tokenizer, normed = Tokenizer.characters(alphabet), bool(config.config.get("qk_norm", True))
-        shape = Shape(
-            vocab=tokenizer.size,
-            layers=config.layers,
-            width=config.width,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            ffn=config.ffn,
-            context=require_number(config.context, "model.context"),
-            head_dim=config.width // config.heads,
-            tied=bool(config.config.get("tie_word_embeddings", True)),
-            qk_norm=normed,
-            family="qwen3" if normed else "llama",
-            extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
-        )
+        tokenizer = Tokenizer.characters(alphabet)
+        specials = {"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None}
+        shape = replace(fresh_shape(config, tokenizer.size), extra=specials)
         decoder = Decoder(shape, stored=config.stored).initialise(seed_of(seed, "weights"))
     decoder.recomputing(config.recomputes).to(pick_device(config.device))
     if decoder.adapter is not None:  # learner and engine, in whatever process, add it to the same numbers
         loosen(decoder, dtype_of(config))
     return decoder, tokenizer
+
+
+def fresh_shape(config: schema.Model, vocab: int) -> Shape:
+    """The shape of a decoder with random weights."""
+    normed = bool(config.config.get("qk_norm", True))
+    return Shape(
+        vocab=vocab,
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        ffn=config.ffn,
+        context=require_number(config.context, "model.context"),
+        head_dim=config.width // config.heads,
+        tied=bool(config.config.get("tie_word_embeddings", True)),
+        qk_norm=normed,
+        family="qwen3" if normed else "llama",
+    )
 
 
 def _check_stored(config: schema.Model, base: Path) -> None:

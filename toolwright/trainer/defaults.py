@@ -8,8 +8,8 @@ from toolwright.config import rates, schema
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU
 from toolwright.trainer import building, memory
+from toolwright.trainer.building import needs_role
 from toolwright.trainer.economy import economised
-from toolwright.trainer.learning import needs_critic
 
 ANSWER = 256  # tokens of a turn: enough for some thought and a call
 LEAST_ANSWER = 32  # a prompt that leaves less is one that is too long
@@ -42,16 +42,17 @@ def decide(
         lines.append(f"answers of up to {answer:,} tokens a turn (rollout.max_tokens)")
     # Who states both lengths may want no more than a word; else there is to be room for an answer.
     longest = max(1, whole - (1 if "auto" not in (stated, max_tokens) else answer))
-    config = _changed(config, "model", context=context)
-    config = _changed(config, "rollout", max_tokens=answer)
-    config = _changed(config, "task", max_prompt_tokens=longest if most == "auto" else min(most, longest))
+    longest = longest if most == "auto" else min(most, longest)
+    config = config.changed(
+        {"model.context": context, "rollout.max_tokens": answer, "task.max_prompt_tokens": longest}
+    )
     config, saved = economised(config, learns=learns)
     lines += saved
     device = building.pick_device(config.model.device).type
     if learns and device == "cpu" and config.update.micro_tokens is None and _counts_memory(config):
         tokens = memory.micro_tokens(config)
         if tokens < ON_A_CPU:
-            config = _changed(config, "update", micro_tokens=tokens)
+            config = config.changed({"update.micro_tokens": tokens})
             lines.append(f"micro-batches of {tokens:,} tokens, for want of memory (update.micro_tokens)")
     lines.append(f"{config.model.dtype} on {device} (model.dtype)")
     if learns:
@@ -74,13 +75,13 @@ def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[sche
     ):
         optimizer, usual = getattr(config.update, role), rates.usual(learned, count, adapted=adapted)
         if optimizer.lr == "auto":
-            config = _changed(config, "update", **{role: optimizer.model_copy(update={"lr": usual})})
+            config = config.changed({f"update.{role}.lr": usual})
             line: str | None = (
                 f"{of_whom}learning rate {usual:g}, for {'an adapter of ' * adapted}{size} ({key})"
             )
         else:
             line = rates.warning(key, optimizer.lr, usual, count) if config.model.path else None
-        if role == "policy" or needs_critic(config.algorithm):
+        if role == "policy" or needs_role(config.algorithm, "critic"):
             lines.append(line)
     return config, [line for line in lines if line]
 
@@ -89,12 +90,12 @@ def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Mod
     """A model that only answers: all the context that it has and that memory holds for every slot."""
     stated, context = model.context, building.context_of(model)
     if context is not None:
-        model = model.model_copy(update={"context": context})
+        model = model.changed({"context": context})
     alone = schema.Config(model=model, engine=engine, task=schema.TaskConfig(held_out_size=engine.slots))
     alone, _ = economised(alone, learns=False)
     if stated == "auto" and context is not None:
         context = memory.longest_context(alone, context, learns=False, every_slot=True)
-        alone = _changed(alone, "model", context=context)
+        alone = alone.changed({"model.context": context})
     model = alone.model
     device = building.pick_device(model.device).type
     return model, f"context {context:,} tokens (--context), {model.dtype} on {device} (--dtype)"
@@ -109,7 +110,7 @@ def _context(
         config.rollout.max_tokens,
         config.rollout.max_total_tokens,
     )
-    has = building.context_of(config.model.model_copy(update={"context": "auto"}))
+    has = building.context_of(config.model.changed({"context": "auto"}))
     model = config.model.path
     if has is not None and max_tokens != "auto" and max_tokens >= has:
         raise UserError(
@@ -139,7 +140,7 @@ def _context(
     why = f"context {context:,} tokens{', all that the model has' if context < needed else ''}: {sum_of}"
     held = context
     if _counts_memory(config):
-        frugal, _ = economised(_changed(config, "model", context=context), learns=learns)
+        frugal, _ = economised(config.changed({"model.context": context}), learns=learns)
         held = memory.longest_context(frugal, context, learns=learns)
     if held == context:
         return context, f"{why} (model.context)", longer if context == has else "raise task.max_prompt_tokens"
@@ -162,7 +163,3 @@ def _answer(prompt: int, whole: int | None) -> int:
 def _counts_memory(config: schema.Config) -> bool:
     """Return True if the run is in this process. The memory of a cluster's nodes is not known here."""
     return config.runtime.name == "local"
-
-
-def _changed(config: schema.Config, block: str, **values: object) -> schema.Config:
-    return config.model_copy(update={block: getattr(config, block).model_copy(update=values)})

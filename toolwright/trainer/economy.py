@@ -23,14 +23,8 @@ class Economy:
     recompute: Recompute
 
     def applied(self, config: schema.Config) -> schema.Config:
-        model = {"dtype": self.dtype, "gradient_checkpointing": self.recompute}
-        update = {"optimizer_state": self.optimizer_state}
-        return config.model_copy(
-            update={
-                "model": config.model.model_copy(update=model),
-                "update": config.update.model_copy(update=update),
-            }
-        )
+        values = {"model.dtype": self.dtype, "model.gradient_checkpointing": self.recompute}
+        return config.changed({**values, "update.optimizer_state": self.optimizer_state})
 
     def lines(self, plain: Economy) -> list[str]:
         """A line for each difference from the plain settings."""

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +15,6 @@ from toolwright.failures import UserError, nearest
 from toolwright.learner.budget import SHARE, layer_numbers, tokens_in
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Recompute, Shape
-from toolwright.models.experts import ExpertShape
 from toolwright.models.known import SIZES
 from toolwright.trainer import memory
 from toolwright.trainer.economy import Economy, chosen_economy, economies
@@ -84,8 +82,8 @@ class Forecast:
 def model_of(name: str, *, context: int) -> PlannedModel:
     """Plan a model, given as a named size or a folder, as one GPU would hold it."""
     if name in SIZES:
-        shape, count = _named(SIZES[name], context)
-        fast, half = True, True
+        shape = huggingface.shape_of(SIZES[name], context, name)
+        count, fast, half = _parameters(shape), True, True
     elif Path(name).is_dir():
         shape = huggingface.read_shape(Path(name), context=context)
         count, half = weight_files.parameters(Path(name)), weight_files.in_bfloat16(Path(name))
@@ -96,23 +94,11 @@ def model_of(name: str, *, context: int) -> PlannedModel:
     return PlannedModel(shape, count, torch.bfloat16, gpu, fast=fast, adapted=False, trained=count, half=half)
 
 
-def _named(config: dict[str, Any], context: int) -> tuple[Shape, int]:
-    heads, width = config["num_attention_heads"], config["hidden_size"]
-    shape = Shape(
-        vocab=config["vocab_size"],
-        layers=config["num_hidden_layers"],
-        width=width,
-        heads=heads,
-        kv_heads=config["num_key_value_heads"],
-        ffn=config["intermediate_size"],
-        context=min(context, config["max_position_embeddings"]),
-        head_dim=config.get("head_dim") or width // heads,
-        tied=config["tie_word_embeddings"],
-        experts=ExpertShape.of(config, "this size"),
-    )
-    matrices = layer_numbers(shape) + width * config.get("num_experts", 0)  # a router has a row for each
-    count = shape.layers * (matrices + 2 * width) + shape.idle_parameters
-    return shape, count + memory.table_numbers(shape) + width
+def _parameters(shape: Shape) -> int:
+    """Count the parameters, biases of attention aside."""
+    routed = 0 if shape.experts is None else shape.width * shape.experts.count  # a row for each expert
+    of_layers = shape.layers * (layer_numbers(shape) + routed + 2 * shape.width) + shape.idle_parameters
+    return of_layers + memory.table_numbers(shape) + shape.width
 
 
 def forecasts(
@@ -190,7 +176,8 @@ def _engine_parts(
 
 
 def _sharded(way: str, model: PlannedModel, gpu: GPU, ranks: int, engines: int, work: Workload) -> Forecast:
-    """Some GPUs learn, each with a part of weights, gradients and moments; the others sample."""
+    """Forecast GPUs of which some learn, each with a part of weights, gradients and moments, and the others
+    sample."""
     config, there = _config(work), _room(gpu)
     learner = {"weights": memory.weight_bytes(model), **memory.learner_parts(config, model)}
     parts = {name: size // ranks for name, size in learner.items()}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from toolwright.agents.attempt import seed_of
-from toolwright.algorithms import kl, needs, preferences
+from toolwright.algorithms import kl
 from toolwright.algorithms.entropy import EntropyBonus
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -26,12 +26,13 @@ from toolwright.learner.preference import TOGETHER, PreferenceObjective
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import building
+from toolwright.trainer.building import needs_role
 from toolwright.trainer.credit import Credit
 from toolwright.trainer.measures import OF_FIRST_UPDATE, of_gap, of_updates
 from toolwright.trainer.preference import PreferenceCredit
-from toolwright.trainer.process_reward import build_process_reward, needs_process_reward
+from toolwright.trainer.process_reward import build_process_reward
 from toolwright.trainer.rehearsal import rehearse
-from toolwright.trainer.teacher import build_teacher, needs_teacher
+from toolwright.trainer.teacher import build_teacher
 from toolwright.trajectory import Trajectory
 
 
@@ -50,17 +51,6 @@ class Values(Protocol):
     def update(self, batch: Batch) -> dict[str, float]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-def needs_reference(algorithm: schema.Algorithm) -> bool:
-    """A reference that nothing asks is not kept: the policy itself would be as good until it moves."""
-    if algorithm.preference is not None:
-        return "reference" in preferences.needs(algorithm.preference)
-    return algorithm.kl.where != "none" or "reference" in needs.required(algorithm.adv_estimator)
-
-
-def needs_critic(algorithm: schema.Algorithm) -> bool:
-    return algorithm.preference is None and "critic" in needs.required(algorithm.adv_estimator)
 
 
 def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Critic:
@@ -117,14 +107,14 @@ class Learner:
         # First the copies: once the policy is sharded there is no whole to be copied.
         self.reference: Reference | None = None
         self.critic: Values | None = None
-        if needs_reference(algorithm) and decoder.adapter is None:
+        if needs_role(algorithm, "reference") and decoder.adapter is None:
             self.reference = reference or building.build_frozen(config, copy.deepcopy(decoder), ranks)
-        if needs_critic(algorithm):
+        if needs_role(algorithm, "critic"):
             self.critic = critic or build_critic(config, decoder, ranks)
-        if needs_teacher(algorithm) and teacher is None:
+        if needs_role(algorithm, "teacher") and teacher is None:
             teacher = build_teacher(config, ranks)
         self.process_reward = process_reward
-        if needs_process_reward(algorithm) and process_reward is None:
+        if needs_role(algorithm, "process_reward") and process_reward is None:
             self.process_reward = build_process_reward(config, decoder)
         self.policy = Policy(
             decoder,
@@ -137,7 +127,7 @@ class Learner:
             ranks=ranks,
             packs=update.optimizer_state == "int8",
         )
-        if needs_reference(algorithm) and decoder.adapter is not None:
+        if needs_role(algorithm, "reference") and decoder.adapter is not None:
             self.reference = AdapterReference(self.policy)
         self.together = 1  # trajectories that are learned from side by side
         self.objective: Objective | PreferenceObjective

@@ -19,11 +19,11 @@ from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
+from toolwright.observe.report import write_report
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.curriculum import task_order
-from toolwright.tools.settings import Settings
 from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested
@@ -56,11 +56,11 @@ class TrainedStep:
 
 
 class TrainingLoop:
-    """One run: its tasks, its roles and its steps. `tools`: settings in place of the configuration's."""
+    """One run: its tasks, its roles and its steps."""
 
-    def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
+    def __init__(self, config: schema.Config) -> None:
         read_trackers(config.trackers)
-        prepared = prepare(config, tools)
+        prepared = prepare(config)
         self.config = config = prepared.role_config.config  # with nothing in it that is `auto`
         self.decided, self.tokenizer = prepared.decided, prepared.tokenizer
         self.step_done = 0
@@ -110,7 +110,7 @@ class TrainingLoop:
             Interrupt() as interrupt,
             claimed.explaining_write_errors(then=saver.remedy),
             _frozen_for_gc(),
-            log.tracked(),
+            log.tracked(step=self.step_done),
         ):
             log.announce()
             while True:
@@ -133,7 +133,7 @@ class TrainingLoop:
                 except (StopRequested, GeneratorExit):  # or a caller has left its loop
                     saver.save_and_stop()
                     break
-            log.write_report()
+            write_report(claimed.path)
         log.show_summary()
         interrupt.leave()
 
@@ -294,10 +294,10 @@ class TrainingLoop:
 
 @contextmanager
 def _frozen_for_gc() -> Iterator[None]:
-    """What is there by now stays, and the collector of cycles need not look through it time and again: with a
-    thousand attempts at once that is a quarter of what they take of the host.
+    """Spare the garbage collector what is there by now and stays. With a thousand attempts at once, looking
+    through it takes a quarter of the time that they take of the host.
 
-    An application that has frozen what it has keeps it so: to unfreeze is to unfreeze all."""
+    If the application has frozen objects itself, nothing is done: to unfreeze is to unfreeze all."""
     if gc.get_freeze_count():
         yield
         return

@@ -23,10 +23,9 @@ from toolwright.learner.budget import (
 from toolwright.models import adapter_folder, huggingface, quantised, weight_files
 from toolwright.models.decoder import Recompute, Shape
 from toolwright.rewards.builder import models_of
-from toolwright.trainer import building
-from toolwright.trainer.learning import needs_critic, needs_reference
-from toolwright.trainer.process_reward import needs_process_reward
-from toolwright.trainer.teacher import needs_teacher, teacher_model
+from toolwright.trainer import building, control_group
+from toolwright.trainer.building import needs_role
+from toolwright.trainer.teacher import teacher_model
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class MemoryPlan:
 
 def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Plan the memory of a run in one process."""
-    teaches = learns and needs_teacher(config.algorithm)
+    teaches = learns and needs_role(config.algorithm, "teacher")
     teacher = planned(teacher_model(config)) if teaches else None
     needed = counted(config, planned(config.model), learns=learns, teacher=teacher)
     return MemoryPlan({**needed.parts, **_scoring_models(config)}, needed.engine)
@@ -89,11 +88,12 @@ def learner_parts(config: schema.Config, model: PlannedModel) -> dict[str, int]:
     packs = config.update.optimizer_state == "int8" or rounded
     gradients, moments = trained * (2 if rounded else 4), int(trained * moment_bytes(packs=packs))
     parts = {"gradients": gradients, "optimiser": moments}
-    if needs_reference(config.algorithm) and not model.fresh:  # a new adapter turned off is one already
+    # A new adapter that is turned off is a reference already.
+    if needs_role(config.algorithm, "reference") and not model.fresh:
         parts["reference"] = 4 * trained if model.adapted else weight_bytes(model)
-    if needs_critic(config.algorithm):
+    if needs_role(config.algorithm, "critic"):
         parts["critic"] = weight_bytes(model) + gradients + moments
-    if needs_process_reward(config.algorithm):  # and what it began as
+    if needs_role(config.algorithm, "process_reward"):  # and what it began as
         parts["process reward"] = 2 * weight_bytes(model) + gradients + moments
     return parts
 
@@ -138,8 +138,7 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
             "%s has room for a cache of %s tokens, %.1f sequences of model.context=%d: where sequences need "
             "more, some wait or are computed again", device, f"{tokens:,}", tokens / context, context,
         )  # fmt: skip
-    params = {**stated, "cache_tokens": tokens}
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"params": params})})
+    return config.changed({"engine.params": {**stated, "cache_tokens": tokens}})
 
 
 def longest_context(
@@ -150,8 +149,7 @@ def longest_context(
     `every_slot`: all of them at once, on a GPU too, where else there are as many as fit."""
     context = wanted
     while context > LEAST_CONTEXT:
-        longer = config.model_copy(update={"model": config.model.model_copy(update={"context": context})})
-        if _holds(longer, learns=learns, every_slot=every_slot):
+        if _holds(config.changed({"model.context": context}), learns=learns, every_slot=every_slot):
             break
         context = max(LEAST_CONTEXT, 1 << (context - 1).bit_length() - 1)
     return context
@@ -224,7 +222,8 @@ def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool)
 def free(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return min(_of_machine(), _of_group())
+    group = control_group.memory_left()
+    return min(_of_machine(), group[1]) if group else _of_machine()
 
 
 def planned(model: schema.Model) -> PlannedModel:
@@ -238,16 +237,7 @@ def planned(model: schema.Model) -> PlannedModel:
         count, fast = weight_files.parameters(base), huggingface.is_fast(base, context=cut, fast=asked)
     else:
         # A character-level vocabulary is some hundred tokens, next to nothing.
-        shape = Shape(
-            vocab=128,
-            layers=model.layers,
-            width=model.width,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            ffn=model.ffn,
-            context=require_number(model.context, "model.context"),
-            head_dim=model.width // model.heads,
-        )
+        shape = building.fresh_shape(model, vocab=128)
         count = shape.parameters
     device, dtype = building.pick_device(model.device), building.dtype_of(model)
     adapted = building.adapts(model)
@@ -294,17 +284,3 @@ def _of_machine() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return 1 << 62  # not Linux: unknown
-
-
-def _of_group() -> int:
-    """Memory that the control group, such as a container's, leaves of its limit."""
-    root = Path("/sys/fs/cgroup")
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        try:
-            return int((root / limit).read_text()) - int((root / used).read_text())
-        except (OSError, ValueError):
-            continue  # no such file, or "max"
-    return 1 << 62

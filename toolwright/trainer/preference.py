@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.recorded import RecordedAnswers
 from toolwright.agents.rollout import AttemptRequest
 from toolwright.algorithms import preferences
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.failures import UserError
 from toolwright.learner.preference import TOGETHER
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.preferences import ANSWERS, labelled, pairs
 from toolwright.tools.settings import Settings
+from toolwright.trainer import building
 from toolwright.trajectory import Task, Trajectory
 
 if TYPE_CHECKING:
@@ -48,37 +48,24 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
 
 def without_sampling(config: schema.Config, *, samples: int) -> schema.Config:
     """The run with the agent that writes what the data has, and with the smallest engine."""
-    rollout = {"agent": "recorded", "samples": samples, "max_tokens": 1}
-    runtime = config.runtime
-    if runtime.placement.rollout.gpus is None:
-        workers = runtime.placement.rollout.model_copy(update={"gpus": 0.0})
-        placement = runtime.placement.model_copy(update={"rollout": workers})
-        runtime = runtime.model_copy(update={"placement": placement})
-    changed = {
-        "rollout": config.rollout.model_copy(update=rollout),
-        "engine": schema.EngineConfig(slots=1),
-        "reward": schema.Reward(function="environment"),
-        "runtime": runtime,
-    }
-    return config.model_copy(update=changed)
+    if config.runtime.placement.rollout.gpus is None:
+        config = config.changed({"runtime.placement.rollout.gpus": 0.0})
+    rollout = {"rollout.agent": "recorded", "rollout.samples": samples, "rollout.max_tokens": 1}
+    engine, reward = schema.EngineConfig(slots=1), schema.Reward(function="environment")
+    return config.changed({**rollout, "engine": engine, "reward": reward})
 
 
 def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks: Sequence[Task]) -> list[int]:
     """Count the tokens of each task: its prompt with the longest answer."""
 
     async def written() -> list[int]:
-        agents = AgentSet(config.rollout, tokenizer, tools=tools)
-        agent = agents.agent("recorded")
-        assert isinstance(agent, RecordedAnswers)
-        try:
+        async with building.agents_before_run(config.rollout, tokenizer, tools) as agents:
+            agent = agents.agent("recorded")
+            assert isinstance(agent, RecordedAnswers)
             return [
                 max([await agent.length(task, index) for index in range(len(task.extra_info[ANSWERS]))])
                 for task in tasks
             ]
-        except InfrastructureFailure as error:
-            raise UserError(str(error)) from error  # before the first step, nothing is worth another try
-        finally:
-            await agents.tools.close()
 
     return asyncio.run(written())
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolwright import tasks as task_sets
-from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
 from toolwright.config.block import require_number
-from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.failures import UserError
 from toolwright.images import images_in
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
@@ -38,11 +37,10 @@ class PreparedRun:
     decided: tuple[str, ...]  # lines about what was `auto`
 
 
-def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> PreparedRun:
-    """Decide what is `auto` in the configuration. `tools`: settings in place of the configuration's.
-    `learns`: training tasks are needed as well."""
+def prepare(config: schema.Config, *, learns: bool = True) -> PreparedRun:
+    """Decide what is `auto` in the configuration. `learns`: training tasks are needed as well."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
-    tools = settings_of(config) if tools is None else tools
+    tools = settings_of(config)
     if learns and (config.algorithm.preference is not None or recorded.is_recorded(tasks)):
         return _prepare_answers(config, tools, tasks)
     _check_images(config, [*tasks.train, *tasks.held_out])
@@ -136,13 +134,8 @@ def _prepare_answers(config: schema.Config, tools: Settings, tasks: TaskSet) -> 
 async def _openings(
     config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
 ) -> Callable[[Task], str]:
-    agents = AgentSet(config, tokenizer, tools=tools)
-    try:
+    async with building.agents_before_run(config, tokenizer, tools) as agents:
         return await agents.openings()
-    except InfrastructureFailure as error:
-        raise UserError(str(error)) from error  # before the first step, nothing is worth another try
-    finally:
-        await agents.tools.close()
 
 
 def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:

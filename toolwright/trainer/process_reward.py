@@ -5,20 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.implicit_reward import ImplicitReward
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer import building
+from toolwright.trainer.building import needs_role
 
 # Of the estimator's settings: what only its reward model reads.
 OWN = ("path",)
-
-
-def needs_process_reward(algorithm: schema.Algorithm) -> bool:
-    return algorithm.preference is None and "process_reward" in needs.required(algorithm.adv_estimator)
 
 
 def process_reward_model(config: schema.Config) -> schema.Model | None:
@@ -50,7 +46,7 @@ def build_process_reward(config: schema.Config, policy: Decoder) -> ImplicitRewa
 
 def check_process_reward(config: schema.Config, tokenizer: Tokenizer) -> None:
     """Raise a UserError if the reward model reads other tokens than the policy, or ranks would divide it."""
-    if not needs_process_reward(config.algorithm):
+    if not needs_role(config.algorithm, "process_reward"):
         return
     if config.runtime.placement.policy.layout.size > 1:
         raise UserError(

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,8 +27,9 @@ from toolwright.observe.metrics import Metrics, Row
 from toolwright.record import Array, TokenValues
 from toolwright.runtime.reaper import reap_children
 from toolwright.tools.settings import settings_of
+from toolwright.trainer.building import needs_role
 from toolwright.trainer.credit import Credit
-from toolwright.trainer.learning import Learner, needs_critic
+from toolwright.trainer.learning import Learner
 from toolwright.trainer.preparation import alphabet
 from toolwright.trainer.reward_role import RewardRole
 from toolwright.trainer.role_config import RoleConfig
@@ -142,10 +142,9 @@ class _Replayer:
     def __init__(self, stored: StoredStep, config: schema.Config, update: bool, notes: list[str]) -> None:
         self.stored, self.update, self.notes = stored, update, notes
         self.unchanged = config.algorithm == stored.config.algorithm
-        local: dict[str, Any] = {"runtime": config.runtime.model_copy(update={"name": "local"})}
+        config = config.changed({"runtime.name": "local"})
         if config.update.optimizer_state == "host":
-            local["update"] = config.update.model_copy(update={"optimizer_state": "float32"})
-        config = config.model_copy(update=local)
+            config = config.changed({"update.optimizer_state": "float32"})
         tasks = task_sets.load(config.task, seed=config.run.seed, learns=True)
         tools = settings_of(config)
         self.role_config = RoleConfig(
@@ -235,7 +234,7 @@ def _asks_a_model(config: schema.Config) -> bool:
     """Return True if advantages depend on more than the rewards."""
     grades = {"reference", "teacher", "process_reward", "sum_pi_squared"}
     asked = grades & needs.required(config.algorithm.adv_estimator)
-    return bool(asked) or needs_critic(config.algorithm) or config.algorithm.kl.where == "reward"
+    return bool(asked) or needs_role(config.algorithm, "critic") or config.algorithm.kl.where == "reward"
 
 
 def _scores(config: schema.Config) -> dict[str, object]:

@@ -17,19 +17,15 @@ from toolwright.models import score_model
 from toolwright.models.score_model import ScoreModel
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.estimates import estimate
-from toolwright.observe.progress import Progress
-from toolwright.observe.report import write_report
-from toolwright.observe.summary import closing_table
 from toolwright.observe.tracker_config import read_trackers
-from toolwright.observe.tracking import Tracking
 from toolwright.rewards.retelling import cut, retold
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks.order import TaskOrder
 from toolwright.tasks.preferences import ANSWERS, pairs
 from toolwright.trainer import building, defaults, memory
 from toolwright.trainer.checkpointing import resume_command
-from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task
 
 
@@ -79,7 +75,7 @@ class _Training:
         building.use_processor(config.run, self.decoder)
         self.pairs = _cut(written, self.decoder.shape.context, list(decided.lines))
         own = {"model": fitted.model, "optimizer": fitted.update.policy, "micro_tokens": config.micro_tokens}
-        self.config = config = config.model_copy(update=own)
+        self.config = config = config.changed(own)
         dtype = building.dtype_of(config.model)
         self.model = ScoreModel.fresh(self.decoder, dtype=dtype, padding=self.tokenizer.pad)
         self.learner = PairLearner(
@@ -97,43 +93,21 @@ class _Training:
         folder.begin(config, command=command, tokenizer=self.tokenizer)
         resumed = self._restore() if config.run.resume else None
         remedy = resume_command(config.run, folder, "rm")
-        progress = Progress(config.steps, title=f"rm on {config.task.name}")
-        tracking = Tracking(
-            config.trackers,
-            command="rm",
-            folder=folder.path,
-            config=config.model_dump(mode="json"),
-            total=config.steps,
-            step=self.step,
-            say=progress.line,
-        )
-        room = folder.explaining_write_errors(then=remedy)
-
-        def record(metrics: dict[str, float]) -> None:
-            folder.metrics.append(self.step, metrics)
-            progress.step(self.step, metrics)
-            tracking.step(self.step, metrics)
-
-        with folder.noting_error(), progress, Interrupt() as interrupt, room, tracking:
-            progress.line(f"run folder {folder.path}")
-            for line in self.pairs.lines:
-                progress.line(line)
+        log = StepLog(config, folder, command="rm", title=f"rm on {config.task.name}", steps=config.steps)
+        with log.surround(self.pairs.lines, step=self.step, remedy=remedy) as interrupt:
             if resumed is None:
-                record(self._held_out())
+                log.write(self.step, self._held_out())
             while self.step < config.steps:
                 if interrupt.signal:
                     self._save()
-                    progress.line(f"stopped at step {self.step}; go on with: {remedy}")
+                    log.say(f"stopped at step {self.step}; go on with: {remedy}")
                     break
-                with progress.stage("update"):
+                with log.stage("update"):
                     metrics = self._update()
                 if self.step == config.steps or (config.eval_every and self.step % config.eval_every == 0):
                     metrics.update(self._held_out())
-                record(metrics)
+                log.write(self.step, metrics)
                 self._save_if_due()
-            write_report(folder.path)
-        progress.line(closing_table(folder.path))
-        interrupt.leave()
 
     def _update(self) -> dict[str, float]:
         started = time.perf_counter()
@@ -172,7 +146,7 @@ class _Training:
         self.tokenizer.save(folder)
 
     def _restore(self) -> int | None:
-        """From the newest whole checkpoint; None if there is none, and the run begins again."""
+        """Restore the newest whole checkpoint. Returns its step, or None if the run begins again."""
         for path in checkpoints.newest_first(self.folder.checkpoints):
             try:
                 state, tensors = checkpoints.load(path)

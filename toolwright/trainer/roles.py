@@ -32,16 +32,12 @@ from toolwright.runtime import host, tensors
 from toolwright.runtime.roles import Roles
 from toolwright.tools.settings import served
 from toolwright.trainer import building, memory
-from toolwright.trainer.learning import (
-    Learner,
-    build_critic,
-    needs_critic,
-    needs_reference,
-)
-from toolwright.trainer.process_reward import build_process_reward, needs_process_reward
+from toolwright.trainer.building import needs_role
+from toolwright.trainer.learning import Learner, build_critic
+from toolwright.trainer.process_reward import build_process_reward
 from toolwright.trainer.reward_role import RewardRole
 from toolwright.trainer.role_config import RemoteRole, RoleConfig
-from toolwright.trainer.teacher import build_teacher, needs_teacher
+from toolwright.trainer.teacher import build_teacher
 from toolwright.trajectory import AttemptsCallback, Trajectory, ignore_attempts
 
 if TYPE_CHECKING:
@@ -84,20 +80,14 @@ def check_layout(config: schema.Config) -> None:
 def required_roles(config: schema.Config) -> list[str]:
     """List the roles that the algorithm needs. A policy with an adapter keeps its own reference: the adapter
     that it began with."""
-    names = ["rollout"]
-    if needs_reference(config.algorithm) and not building.adapts(config.model):
-        names.append("reference")
-    if needs_teacher(config.algorithm):
-        names.append("teacher")
-    if needs_critic(config.algorithm):
-        names.append("critic")
-    if needs_process_reward(config.algorithm):
-        names.append("process_reward")
-    return [*names, "policy", "reward"]
+    asked = [role for role in OTHERS if needs_role(config.algorithm, role)]
+    if "reference" in asked and building.adapts(config.model):
+        asked.remove("reference")
+    return ["rollout", *asked, "policy", "reward"]
 
 
 class RoleContext:
-    """What the roles of one process share: the model is built once, and colocated roles use the same one."""
+    """Things that the roles of one process share. The model is built once, and colocated roles use it."""
 
     def __init__(self, role_config: RoleConfig, rank: host.Rank = host.ALONE) -> None:
         self.role_config, self.config, self.rank = role_config, role_config.config, rank
@@ -108,7 +98,7 @@ class RoleContext:
     def model(self) -> tuple[Decoder, Tokenizer]:
         config, model = self.config, self.config.model
         if self.rank.count > 1:  # whole in main memory; sharding takes its part of it to the device
-            model = model.model_copy(update={"device": "cpu"})
+            model = model.changed({"device": "cpu"})
         decoder, tokenizer = building.build_model(model, self.role_config.alphabet, seed=config.run.seed)
         building.use_processor(config.run, decoder)
         return decoder, tokenizer
@@ -187,7 +177,7 @@ class RolloutRole:
         self.rollout: Rollout | None = None
 
     def start(self) -> None:
-        """Apart from the constructor, so that the engine can be closed where this fails."""
+        """Start the rollout. It is not in the constructor, so that the engine can be closed if this fails."""
         self.rollout = self.context.rollout(self.servers)
 
     async def run(
@@ -330,7 +320,7 @@ class PolicyRole:
         sharded_checkpoints.restore(Path(path), self.learner, self.saver.ranks)
 
     def export(self, folder: str) -> None:
-        """As `transformers`, peft and vLLM read it. All ranks call it, and the first writes."""
+        """Write the policy as `transformers`, peft and vLLM read it. All ranks call it; the first writes."""
         self.learner.policy.export(Path(folder))
         if self.context.rank.index == 0:
             self.context.model[1].save(Path(folder))

@@ -82,7 +82,7 @@ class RunFolder:
         """Once nothing can be wrong with the configuration any more, say what runs here, and keep what its
         attempts' tokens are read with."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
-        config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})
+        config = config.changed({"run.resume": False})
         with self.explaining_write_errors(then="start again"):
             for place in (self.checkpoints, self.rollouts):
                 place.mkdir(parents=True, exist_ok=True)

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from toolwright.config.batch import batch_line, checkpoint_line, ranks_line
 from toolwright.failures import UserError
-from toolwright.observe.progress import Progress
-from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table, sample_attempts
-from toolwright.observe.tracking import Tracking
 from toolwright.registry import short_name
 from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import use
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.run_warnings import EntropyCollapse, GapAlarm, NoToolCalls, OutOfTokens, SameRewards
 from toolwright.trainer.sampling import SampledStep
+from toolwright.trainer.step_log import StepLog
 
 if TYPE_CHECKING:
     from toolwright.trainer.loop import TrainingLoop
 
 
-UNREAD = "nobody reads what this run prints any more; it goes on, and this log has its messages"
-
-
-class RunLog:
-    """The display of a run, and the files that grow with its steps."""
+class RunLog(StepLog):
+    """The log of `toolwright train`, with its roles' incidents and its warnings."""
 
     def __init__(self, trainer: TrainingLoop, folder: RunFolder) -> None:
-        self.trainer, self.config, self.folder = trainer, trainer.config, folder
+        self.trainer, self.config = trainer, trainer.config
         config = self.config
         title = f"{config.algorithm.name} on {config.task.name}"
-        self.progress = Progress(config.train.steps, title=title)
-        self.progress.stream.gone = lambda: folder.log(UNREAD)
+        super().__init__(config, folder, command="train", title=title, steps=config.train.steps)
         # The policy is meant to leave the one that a record was sampled from: that is no engine's fault.
         limit = math.inf if config.rollout.agent == "recorded" else config.algorithm.correction.alarm
         self.gap = GapAlarm(limit, engine=short_name(config.engine.name))
@@ -43,28 +36,6 @@ class RunLog:
         self.warnings = (SameRewards(config), OutOfTokens(config), NoToolCalls(config)) if rewarded else ()
         self.entropy = EntropyCollapse()
         self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
-        self.tracking: Tracking | None = None
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """Show and time what the run is doing."""
-        return self.progress.stage(name)
-
-    def say(self, text: str) -> None:
-        self.progress.line(text)
-        self.folder.log(text)
-
-    def tracked(self) -> Tracking:
-        """The run's trackers, to be used in a `with` statement around its steps."""
-        self.tracking = Tracking(
-            self.config.trackers,
-            command="train",
-            folder=self.folder.path,
-            config=self.config.model_dump(mode="json"),
-            total=self.config.train.steps,
-            step=self.trainer.step_done,
-            say=self.say,
-        )
-        return self.tracking
 
     def announce(self) -> None:
         """Say what is about to run."""
@@ -130,12 +101,9 @@ class RunLog:
         if times:  # the stage of sampling includes the wait for the last scores
             timings["time/sample_s"] -= times["time/score_s"]
         row = {**metrics, **timings, **(times or {})}
-        self.folder.metrics.append(step, row)
-        self.progress.step(step, row)
+        self.write(step, row)
         if warning := self.entropy.check(row):
             self.say(f"step {step}: {warning}")
-        if self.tracking is not None:
-            self.tracking.step(step, row)
         return row
 
     def runtime_metrics(self, step: int) -> dict[str, float]:
@@ -160,9 +128,6 @@ class RunLog:
             self.folder.note(step, incident)
             self.say(f"step {step}: {incident.line}")
         return found
-
-    def write_report(self) -> None:
-        write_report(self.folder.path)
 
     def show_summary(self) -> None:
         self.progress.line(sample_attempts(self.folder.path))

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.attempt import seed_of
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.agents.tool_prompt import ToolPrompt
@@ -17,6 +16,7 @@ from toolwright.failures import UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe import rollouts
 from toolwright.tools.settings import Settings
+from toolwright.trainer.building import agents_before_run
 from toolwright.trajectory import Segment, Task, Trajectory
 
 SAMPLED = "sampled"  # in `demonstrations`: the model's own attempts
@@ -103,7 +103,7 @@ def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
 def sampling(config: schema.RolloutConfig, words: schema.SolvedAttempts) -> schema.RolloutConfig:
     """The rollout settings for sampling, with the words about tools that are for sampling alone."""
     asked = config.tool_prompt if words.tool_prompt is None else words.tool_prompt
-    return config.model_copy(update={"tool_prompt": asked})
+    return config.changed({"tool_prompt": asked})
 
 
 async def sample(
@@ -134,12 +134,9 @@ async def with_own_prompts(
     attempts: Sequence[Trajectory], config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
 ) -> list[Trajectory]:
     """The attempts as if they had been asked as this configuration asks: only the prompt is written anew."""
-    agents = AgentSet(config, tokenizer, tools=tools)
-    try:
+    async with agents_before_run(config, tokenizer, tools) as agents:
         prompt_of = await agents.prompts()
         return [_asked_so(one, prompt_of, tokenizer, config) for one in attempts]
-    finally:
-        await agents.tools.close()
 
 
 def _asked_so(

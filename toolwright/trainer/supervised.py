@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from toolwright import tasks as task_sets
-from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.demonstration import demonstrator_like
 from toolwright.agents.rollout import most_turns
 from toolwright.algorithms.aggregate import Totals
@@ -31,11 +30,7 @@ from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.observe.progress import Progress
-from toolwright.observe.report import write_report
-from toolwright.observe.summary import closing_table
 from toolwright.observe.tracker_config import read_trackers
-from toolwright.observe.tracking import Tracking
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.mapped import data_files
@@ -45,9 +40,9 @@ from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import building, defaults, memory, preparation, solved_attempts
 from toolwright.trainer.defaults import DecidedConfig
 from toolwright.trainer.held_out_judge import HeldOutJudge
-from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.solved_attempts import SAMPLED
+from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task, Trajectory
 
 Messages = Sequence[dict[str, Any]]
@@ -91,15 +86,14 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     train_openings: list[str] = []
     lines: tuple[str, ...] = ()
     if config.demonstrations == SAMPLED:
-        words = solved_attempts.sampling(config.rollout, config.attempts)
-        asking = config.model_copy(update={"rollout": words})
+        asking = config.changed({"rollout": solved_attempts.sampling(config.rollout, config.attempts)})
         _, train_openings = asyncio.run(_written(asking, tokenizer, tools, [], tasks.train))
     elif _from_attempts(config):
         selection = _of_run(config, tokenizer, tools, tasks.held_out)
         examples, lines = selection.kept, (selection.line,)
     rollout = config.rollout
     if rollout.max_tokens != "auto" and within is not None:  # what is shown may be shorter than attempts
-        rollout = rollout.model_copy(update={"max_tokens": min(rollout.max_tokens, max(1, within - 1))})
+        rollout = rollout.changed({"max_tokens": min(rollout.max_tokens, max(1, within - 1))})
     decided = defaults.decide(
         schema.Config(
             run=config.run,
@@ -145,7 +139,7 @@ def _train(
     with closing(HeldOutJudge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:
         own: dict[str, Any] = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
         own |= {"micro_tokens": fitted.update.micro_tokens, "optimizer": fitted.update.policy}
-        config = config.model_copy(update=own)
+        config = config.changed(own)
         lines = [*prepared.lines, *prepared.decided.lines]
         if config.demonstrations != SAMPLED:
             lines.insert(0, f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
@@ -160,16 +154,12 @@ async def _written(
     held_out: Sequence[Task],
 ) -> tuple[list[Trajectory], list[str]]:
     """Demonstrations as attempts would leave them, and the openings of the tasks that are tried."""
-    agents = AgentSet(config.rollout, tokenizer, tools=tools)
-    try:
+    async with building.agents_before_run(config.rollout, tokenizer, tools) as agents:
         opening = await agents.openings()
-        teacher = await demonstrator_like(
-            agents.agent_for(Task("", [])), config.rollout, tokenizer, agents.tools
-        )
+        agent = agents.agent_for(Task("", []))
+        teacher = await demonstrator_like(agent, config.rollout, tokenizer, agents.tools)
         examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
         return examples, [opening(task) for task in held_out]
-    finally:
-        await agents.tools.close()
 
 
 def _steps(
@@ -187,60 +177,37 @@ def _steps(
     """Learn from `fitting`, or from what the model solves of the tasks `sampled`."""
     folder.begin(config, command=command, tokenizer=tokenizer)
     student = Student(decoder, config, packs=judge.config.update.optimizer_state == "int8")
-    progress = Progress(config.steps, title=f"sft on {config.task.name}")
-    room = folder.explaining_write_errors(then="start again")
+    log = StepLog(config, folder, command="sft", title=f"sft on {config.task.name}", steps=config.steps)
 
     def save() -> None:
         folder.save_model(lambda fresh: building.export(decoder, tokenizer, fresh))
 
-    tracking = Tracking(
-        config.trackers,
-        command="sft",
-        folder=folder.path,
-        config=config.model_dump(mode="json"),
-        total=config.steps,
-        say=progress.line,
-    )
-    with folder.noting_error(), progress, Interrupt() as interrupt, room, tracking:
-        progress.line(f"run folder {folder.path}")
-        for line in lines:
-            progress.line(line)
+    with log.surround(lines, remedy="start again") as interrupt:
         if judge.missing:
-            progress.line(f"held-out tasks are not tried: {judge.missing}")
-        before = judge.held_out(folder, 0)
-        folder.metrics.append(0, before)
-        progress.step(0, before)
-        tracking.step(0, before)
+            log.say(f"held-out tasks are not tried: {judge.missing}")
+        log.write(0, judge.held_out(folder, 0))
         if sampled:
-            with progress.stage("sample"):
+            with log.stage("sample"):
                 attempts = judge.sample(sampled, config.attempts, stopped=lambda: bool(interrupt.signal))
             if not interrupt.signal:
                 folder.save_rollouts(0, attempts)
                 fitting, line = judge.solved(attempts, config.attempts)
-                progress.line(line)
-                folder.log(line)
+                log.say(line)
         order = TaskOrder(max(1, len(fitting)), config.run.seed)
-        progress.begin_steps()
+        log.progress.begin_steps()
         for step in range(1, config.steps + 1):
             if interrupt.signal:
                 save()
-                stopped = f"stopped before step {step}; the model so far is in {folder.model}"
-                progress.line(stopped)
-                folder.log(stopped)
+                log.say(f"stopped before step {step}; the model so far is in {folder.model}")
                 break
             started = time.perf_counter()
-            with progress.stage("update"):
+            with log.stage("update"):
                 metrics = student.update(Batch.pack([fitting[i] for i in order.take(config.batch)]))
             metrics["time/total_s"] = time.perf_counter() - started
             if step == config.steps:
                 save()  # first of all: a judge may fail
                 metrics.update(judge.held_out(folder, step))
-            folder.metrics.append(step, metrics)
-            progress.step(step, metrics)
-            tracking.step(step, metrics)
-        write_report(folder.path)
-    progress.line(closing_table(folder.path))
-    interrupt.leave()
+            log.write(step, metrics)
 
 
 class Student:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.failures import UserError
@@ -10,12 +9,9 @@ from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer import building
+from toolwright.trainer.building import needs_role
 
 SHOWN = 3  # tokens that differ, in a message
-
-
-def needs_teacher(algorithm: schema.Algorithm) -> bool:
-    return algorithm.preference is None and "teacher" in needs.required(algorithm.adv_estimator)
 
 
 def teacher_model(config: schema.Config) -> schema.Model:
@@ -30,7 +26,7 @@ def teacher_model(config: schema.Config) -> schema.Model:
 def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:
     model = teacher_model(config)
     if ranks is not ALONE:  # whole in main memory; sharding takes its part of it to the device
-        model = model.model_copy(update={"device": "cpu"})
+        model = model.changed({"device": "cpu"})
     decoder, _ = building.build_model(model, "", seed=config.run.seed)
     return building.build_frozen(config, decoder, ranks)
 
@@ -38,7 +34,7 @@ def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:
 def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
     """Raise a UserError for a teacher that is missing, that nobody asks, or that reads other tokens."""
     algorithm, path = config.algorithm, config.algorithm.teacher
-    if not needs_teacher(algorithm):
+    if not needs_role(algorithm, "teacher"):
         if path is not None:
             raise UserError(
                 f"algorithm.params.{algorithm.adv_estimator}.teacher={path} is asked by nobody: that "
@@ -68,9 +64,9 @@ def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
 
 def check_length(config: schema.Config) -> None:
     """Raise a UserError for a teacher that cannot read sequences as long as the policy's."""
-    if not needs_teacher(config.algorithm):
+    if not needs_role(config.algorithm, "teacher"):
         return
-    reads = building.context_of(teacher_model(config).model_copy(update={"context": "auto"}))
+    reads = building.context_of(teacher_model(config).changed({"context": "auto"}))
     most = require_number(config.model.context, "model.context")
     if reads is not None and reads < most:
         raise UserError(

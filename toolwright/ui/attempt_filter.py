@@ -13,7 +13,6 @@ from toolwright.ui.query import Query
 Array = np.ndarray[Any, Any]
 RANGES = ("reward", "length", "turns", "tool_calls", "tool_errors", "seconds", "staleness", "version")
 WORDS = ("group", "task", "stop", "source")
-PLACES = ("step", "row")
 
 
 def matching(table: AttemptTable, query: Query) -> Array:
@@ -44,14 +43,9 @@ def sorted_places(table: AttemptTable, places: Array, query: Query) -> Array:
     """Sort places as the query asks, by default the newest step first. Places without a value come last."""
     name = query.text("sort") or "step"
     descending = query.choice("order", ("asc", "desc"), "desc" if name == "step" else "asc") == "desc"
-    if name in PLACES:
-        keys = getattr(table, name)[places].astype(float)
-    elif name in table.texts:
-        keys = table.texts[name].ranks()[places].astype(float)
-    elif name in table.numbers:
-        keys = table.numbers[name][places]
-    else:
-        known = ", ".join([*PLACES, *table.texts, *table.numbers])
+    keys = table.sort_keys(name)
+    if keys is None:
+        known = ", ".join(["step", "row", *table.texts, *table.numbers])
         raise PageProblem(400, f"attempts cannot be sorted by {name[:100]!r}; known: {known}")
     # NaN sorts last, also behind a minus.
-    return places[np.argsort(-keys if descending else keys, kind="stable")]
+    return places[np.argsort(-keys[places] if descending else keys[places], kind="stable")]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from toolwright.cli import CommandParser
 from toolwright.failures import UserError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _reachable(url: str) -> str:
 
 
 def _open_browser(url: str) -> None:
-    """Only where there are windows: elsewhere a browser of text would take the terminal."""
+    """Open the page if there are windows. Elsewhere a text browser would take over the terminal."""
     windows = (
         sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
@@ -97,13 +98,7 @@ def _open_browser(url: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     from toolwright.web import callers
 
-    about, _, examples = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="toolwright ui",
-        description=about,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(prog="toolwright ui", description=__doc__)
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="the runs (runs)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help=f"0: any free one ({PORT}, or a free one)")

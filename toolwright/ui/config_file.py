@@ -10,8 +10,9 @@ import yaml
 
 from toolwright.config.keys import flatten, value_at
 from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
-from toolwright.observe.run_folders import process_alive
-from toolwright.ui.run_files import RunFiles, Version
+from toolwright.observe.rollouts import Version, version_of
+from toolwright.observe.run_folders import kind_of
+from toolwright.ui.run_files import RunFiles
 
 MOST = 1 << 20
 DEFAULTS = {"train": Config, "eval": Config, "sft": SupervisedConfig, "rm": RewardModelConfig}
@@ -40,7 +41,8 @@ class ConfigFile:
         self.kind = "unknown"  # or train, sft, rm, eval, search
 
     def read(self, files: RunFiles) -> None:
-        version = tuple(_version(files, name) for name in ("config.yaml", "command.txt"))
+        paths = map(files.file, ("config.yaml", "command.txt"))
+        version = tuple(None if path is None else version_of(path) for path in paths)
         if version == self._version:
             return
         self._version = version
@@ -48,12 +50,8 @@ class ConfigFile:
         tree = _read(files.text("config.yaml", most=MOST))
         self.tree = tree if isinstance(tree, dict) else {}
         self.words = _words(self.command)
-        self.kind = _kind(self.words, self.tree)
-
-    @property
-    def process_alive(self) -> bool | None:
-        """Whether the process that last worked on the run still lives; None if that cannot be told here."""
-        return process_alive(self.command)
+        kind = kind_of(self.command, self.tree)
+        self.kind = {"workflow": "search", "": "unknown"}.get(kind, kind)
 
     def at(self, path: str) -> Any:
         return value_at(self.tree, path)
@@ -97,26 +95,6 @@ def _words(text: str) -> list[str]:
         return shlex.split(commands[-1]) if commands else []
     except ValueError:
         return []
-
-
-def _kind(words: list[str], tree: dict[str, Any]) -> str:
-    name = words[1] if len(words) > 1 else ""
-    if name == "workflow" or "workflow" in tree:
-        return "search"
-    if name in DEFAULTS:
-        return name
-    return "train" if "algorithm" in tree else "unknown"
-
-
-def _version(files: RunFiles, name: str) -> Version | None:
-    path = files.file(name)
-    if path is None:
-        return None
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return about.st_mtime_ns, about.st_size
 
 
 def _plain(value: Any) -> Any:

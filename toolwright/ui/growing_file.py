@@ -18,7 +18,7 @@ class GrowingFile:
         self._inode = -1
 
     def new_lines(self, path: Path | None) -> tuple[bool, list[tuple[int, bytes]]]:
-        """Whether earlier lines are to be forgotten, and the new lines, each with its place in the file."""
+        """Return True if earlier lines are to be forgotten, and the new lines with their places."""
         if path is None:
             return self._forget(), []
         try:

@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from toolwright import __version__
+from toolwright.observe.rollouts import Version
 from toolwright.ui.run_card import card
-from toolwright.ui.run_files import Version
 from toolwright.ui.run_library import OpenRun, RunLibrary
 from toolwright.ui.view import as_json
 
@@ -82,7 +82,7 @@ class LiveFeed:
 
 
 class ChangeWatch:
-    """What has changed in the runs since it last looked."""
+    """Finds what has changed in the runs since it last looked."""
 
     def __init__(self, library: RunLibrary) -> None:
         self._library = library

@@ -34,7 +34,7 @@ class MetricsTable:
         self.nonfinite: dict[str, list[int]] = {}  # steps in which a metric was not finite
 
     def read(self, path: Path | None) -> bool:
-        """Take in what the file has by now. Returns whether anything changed."""
+        """Read what is new in the file. Returns True if anything changed."""
         with self._lock:
             before = self.rows
             again, lines = self._file.new_lines(path)

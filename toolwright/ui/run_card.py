@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from toolwright.observe.run_folders import QUIET_S, QUIET_STEPS, planned_steps
+from toolwright.observe.run_folders import planned_steps, status
 from toolwright.observe.run_settings import model_name
 from toolwright.ui.config_file import ConfigFile
-from toolwright.ui.metrics_table import MetricsTable
-from toolwright.ui.run_files import Version
+from toolwright.ui.run_files import WATCHED
 from toolwright.ui.run_library import OpenRun
 
 MAIN_METRICS = (
@@ -35,8 +33,11 @@ def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
     config, metrics, rollouts = run.config, run.metrics, run.files.count_rollouts()
     step, steps = max(metrics.steps, default=0), planned_steps(config.kind, config.tree)
     versions = run.files.versions()
-    updated = max((changed for changed, _ in versions.values()), default=0) / 1e9
-    state = _state(config, versions, metrics, (step, steps), time.time() if now is None else now)
+    written = {WATCHED[part]: changed / 1e9 for part, (changed, _) in versions.items()}
+    updated = max(written.values(), default=0.0)
+    longest = max((value for _, value in metrics.points("time/total_s")), default=0.0)
+    last = step if metrics.rows else -1
+    state = status(last, steps, written, config.command, longest_step_s=longest, now=now)
     drawn = next((name for name in DRAWN if metrics.last(name) is not None), "")
     has = [part for part in PARTS if part in versions and (part != "attempts" or rollouts)]
     if any(name.startswith("held_out/") for name in metrics.names):
@@ -62,27 +63,6 @@ def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
         "drawn": drawn,
         "spark": _thinned([value for _, value in metrics.points(drawn)]),
     }
-
-
-def _state(
-    config: ConfigFile,
-    versions: Mapping[str, Version],
-    metrics: MetricsTable,
-    steps: tuple[int, int | None],
-    now: float,
-) -> str:
-    """A run writes its report last. Of a run on another machine, how long it has been quiet must do."""
-    (step, planned), written = steps, {part: changed for part, (changed, _) in versions.items()}
-    if planned is not None and metrics.rows and step >= planned:
-        return "finished"
-    if written.get("report", -1) >= max(written.get("metrics", 0), written.get("config", 0)):
-        return "finished" if planned is None else "stopped"
-    alive = config.process_alive
-    if alive is None:
-        longest = max((value for _, value in metrics.points("time/total_s")), default=0.0)
-        quiet_s = now - max(written.values(), default=0) / 1e9
-        alive = quiet_s < max(QUIET_S, QUIET_STEPS * longest)
-    return "running" if alive else "stopped"
 
 
 def _started(config: ConfigFile) -> float | None:

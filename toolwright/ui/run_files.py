@@ -7,6 +7,8 @@ import re
 import stat
 from pathlib import Path
 
+from toolwright.observe.rollouts import Version
+
 WATCHED = {
     "metrics": "metrics.jsonl",
     "attempts": "rollouts",
@@ -19,7 +21,6 @@ WATCHED = {
 }
 MOST_TEXT = 4 << 20
 _ROLLOUTS = re.compile(r"step_(\d{1,18})\.parquet")
-Version = tuple[int, int]  # of a file: when it was changed, and its size
 
 
 class RunFiles:
@@ -72,7 +73,7 @@ class RunFiles:
         return dict(sorted(found.items()))
 
     def count_rollouts(self) -> int:
-        """How many steps have attempts; cheaper than asking about each file."""
+        """Count the steps that have attempts, which is cheaper than asking about each file."""
         folder = self.folder("rollouts")
         try:
             names = os.listdir(folder) if folder is not None else []

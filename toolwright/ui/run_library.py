@@ -123,7 +123,7 @@ class RunLibrary:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name can be written in JSON; one that is not UTF-8 cannot."""
+    """Return True if the name can be written in JSON: one that is not UTF-8 cannot."""
     try:
         name.encode()
     except UnicodeEncodeError:

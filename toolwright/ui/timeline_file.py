@@ -29,7 +29,7 @@ class TimelineEvent:
 
 
 class TimelineFile:
-    """Which bytes hold which step. A line that cannot be read is left out."""
+    """Knows which bytes hold which step. A line that cannot be read is left out."""
 
     def __init__(self) -> None:
         self._file = GrowingFile()
@@ -74,7 +74,7 @@ class TimelineFile:
 
 
 def _event(line: bytes) -> TimelineEvent | None:
-    """In one process every role has the same name, `local`: the stage then tells the role."""
+    """Read an event. In one process all roles are called `local`, and the stage tells the role."""
     try:
         row = orjson.loads(line.strip().rstrip(b","))
         who = row["cat"] if row["pid"] == "local" else row["pid"]

@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from toolwright.doctor import control_group
 from toolwright.doctor.checks import CHECKS
 from toolwright.doctor.result import CheckResult, ok, problem, warning
+from toolwright.trainer import control_group
 
 GIB = 1 << 30
 LITTLE, TOO_LITTLE = 2 * GIB, GIB // 2  # of free memory: the demo takes about 1 GiB

@@ -44,7 +44,7 @@ def _reason(why: str) -> str:
 
 
 def _remedy(missing: dict[str, str]) -> str:
-    """What would turn on the layers that are missing."""
+    """Suggest how to turn on the layers that are missing."""
     if "user" in missing or "pid" in missing:
         for path, (off, command) in NAMESPACES_OFF.items():
             try:

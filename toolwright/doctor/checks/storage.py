@@ -55,7 +55,7 @@ def room_in(folder: Path, *, remedy: str) -> CheckResult:
 
 
 def write_error(folder: Path) -> OSError | None:
-    """What refuses a file there, if anything does."""
+    """Write a file there, and return the error if that fails."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(TRIED))

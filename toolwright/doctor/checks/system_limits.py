@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import resource
 
-from toolwright.doctor import control_group
 from toolwright.doctor.checks import CHECKS
 from toolwright.doctor.result import CheckResult, ok, problem, warning
+from toolwright.trainer import control_group
 
 FEW_FILES, TOO_FEW_FILES = 1024, 256
 FEW_PROCESSES, TOO_FEW_PROCESSES = 512, 64

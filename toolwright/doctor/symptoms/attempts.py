@@ -50,13 +50,13 @@ def truncated(history: RunHistory) -> Diagnosis | None:
 
 
 def _earn_less(some: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether their rewards are clearly below the others'."""
+    """Return True if the rewards are clearly below the others'."""
     noise = math.hypot(error_of(some), error_of(others))
     return (mean(others) or 0.0) - (mean(some) or 0.0) > max(SURE * noise, 1e-6)
 
 
 def _earn_enough(history: RunHistory, rewards: Sequence[float]) -> bool:
-    """Whether attempts, all of them cut, earn more than the least there is."""
+    """Return True if attempts, all of them cut off, earn more than the least there is."""
     least, most = history.reward_range
     return (mean(rewards) or 0.0) > least + 0.05 * (most - least)
 

@@ -54,7 +54,7 @@ def crashed(history: RunHistory) -> Diagnosis | None:
 
 
 def _began_after(history: RunHistory, line: int) -> bool:
-    """Whether the run was taken up again later."""
+    """Return True if the run was resumed after this line of its log."""
     return any(" run folder " in later for later in history.log[line + 1 :])
 
 
@@ -101,7 +101,7 @@ def stalled(history: RunHistory) -> Diagnosis | None:
 
 
 def _unfinished(history: RunHistory) -> bool:
-    """Whether steps are missing although no error and no user ended it."""
+    """Return True if steps are missing although no error and no user ended the run."""
     if not history.planned or history.finished or crashed(history):
         return False
     for line in reversed(history.log):

@@ -84,7 +84,7 @@ def deaths(history: RunHistory) -> Diagnosis | None:
 
 @SYMPTOMS.register("memory")
 def memory(history: RunHistory) -> Diagnosis | None:
-    """What the run had to be cut to for want of memory; the log says it at the start."""
+    """Settings that were lowered because memory is short. The log says it at the start."""
     cut = [line.split(" ", 2)[-1] for line in history.log if "for want of memory" in line]
     if not cut:
         return None

@@ -13,13 +13,13 @@ SURE = 3.0  # standard errors
 
 
 def near_best(history: RunHistory) -> bool:
-    """Whether attempts earn about as much as any of them ever did: there is little left to go wrong."""
+    """Return True if attempts earn about as much as any of them ever did: little is left to go wrong."""
     reward, (worst, best) = history.end("reward/mean"), history.reward_range
     return reward is not None and best > worst and reward - worst >= NEAR * (best - worst)
 
 
 def has_risen(history: RunHistory) -> bool:
-    """Whether the reward is clearly above that of the first steps."""
+    """Return True if the reward is clearly above that of the first steps."""
     rewards = history.values("reward/mean")
     early, late = first(rewards), last(rewards)
     if not early or not late:
@@ -73,7 +73,7 @@ def _more_signal(history: RunHistory) -> str:
 
 
 def _compares_more_than_rewards(history: RunHistory) -> bool:
-    """Whether an estimator learns from more than rewards of whole attempts: a critic, a teacher, steps."""
+    """Return True if the estimator also learns from a critic, a teacher or rewards of single steps."""
     estimator = str(history.setting("algorithm.adv_estimator", ""))
     return estimator in ("gae", "decoupled_gae", "distill", "gigpo", "reinforce_plus_plus")
 

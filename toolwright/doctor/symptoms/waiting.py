@@ -96,7 +96,7 @@ def cache_too_small(history: RunHistory) -> Diagnosis | None:
 
 @SYMPTOMS.register("idle roles")
 def idle_roles(history: RunHistory) -> Diagnosis | None:
-    """On a cluster: a role that has little to do while one other is always busy."""
+    """A role of a cluster that has little to do while another one is always busy."""
     total = history.end("time/total_s")
     if not history.judged or total is None or total < WORTH_S or history.setting("runtime.name") != "ray":
         return None

@@ -41,7 +41,7 @@ class CacheSize(NamedTuple):
 
     @classmethod
     def fewest(cls, context: int, page_tokens: int = PAGE_TOKENS) -> CacheSize:
-        """For one sequence as long as the model allows: without that, no sequence could be sure to end."""
+        """The least: one sequence as long as the model allows. With less, a sequence might never end."""
         return cls(page_tokens, -(-context // page_tokens))
 
     @classmethod
@@ -189,7 +189,8 @@ class PagedCache:
         self.table[slot, : len(pages)] = pages
 
     def _make_room(self, pages: int) -> bool:
-        """If need be at the cost of those that are parked: whoever has waited longest computes it again."""
+        """Free pages, if need be those of parked attempts. The one that has waited longest computes its pages
+        again."""
         while self.pool.room < pages and self.parked:
             self.release(next(iter(self.parked)))
         return self.pool.room >= pages
@@ -267,7 +268,7 @@ class PagedCache:
         return heapq.heappop(self.free)
 
     def move(self, slot: int, target: int, length: int) -> None:
-        """To a slot that was taken; `length` tokens stay where they are."""
+        """Move a sequence to a slot that was taken; `length` tokens stay where they are."""
         self._hold(target, self.held[slot])
         self._vacate(slot)
 

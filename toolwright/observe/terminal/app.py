@@ -63,9 +63,7 @@ class ViewerApp(App[None]):
         table = self.run_folder.table
         place = table.place(step, row)
         if place is not None:
-            codes = table.texts["group"].codes
-            mine = np.flatnonzero((table.step == step) & (codes == codes[place]))
-            self.push_screen(GroupScreen(step, table.row[mine].tolist(), row))
+            self.push_screen(GroupScreen(step, table.row[table.same_group(place)].tolist(), row))
 
     def open_task(self, step: int, row: int) -> None:
         """All attempts at the same task."""
@@ -155,18 +153,18 @@ class ExportScreen(ModalScreen[None]):
         try:
             count = write_export(path, self._title, selected(self._table, self._places))
         except UserError as error:
-            self.app.call_from_thread(self._written, str(error), failed=True)
+            self.app.call_from_thread(self._refused, str(error))
         else:
             self.app.call_from_thread(self._written, f"{count:,} attempts written to {path}")
 
-    def _written(self, text: str, *, failed: bool = False) -> None:
-        if failed:
-            self.input.disabled = False
-            self.set_focus(self.input)
-            self.note.write(text, "bold red")
-        else:
-            self.app.notify(visible(text), markup=False)
-            self.dismiss()
+    def _refused(self, text: str) -> None:
+        self.input.disabled = False
+        self.set_focus(self.input)
+        self.note.write(text, "bold red")
+
+    def _written(self, text: str) -> None:
+        self.app.notify(visible(text), markup=False)
+        self.dismiss()
 
 
 def start(run: Path) -> None:

@@ -36,9 +36,11 @@ class DialoguePane(Pane):
     def laid_out(self, width: int) -> Sequence[Line]:
         if self.attempt is None:
             return []
-        about = dialogue.Paragraph("", dialogue.title(self.attempt), "bold")
-        found = [about, *dialogue.prompt(self.attempt, full=self.full)]
-        return list(dialogue.lines([*found, *dialogue.turns(self.attempt, full=self.full)], width))
+        most = dialogue.LONG if self.full else dialogue.SHORT
+        found = [dialogue.Paragraph("", dialogue.title(self.attempt), "bold")]
+        for part in (dialogue.prompt, dialogue.turns, dialogue.truth):
+            found += part(self.attempt, most=most)
+        return list(dialogue.lines(found, width))
 
 
 class AttemptScreen(ViewerScreen):

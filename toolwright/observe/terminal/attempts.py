@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AttemptScope:
-    """Which attempts a table is about: of a step, at a task, or all."""
+    """The attempts that a table is about: of a step, at a task, or all."""
 
     step: int | None = None
     task: str | None = None
@@ -193,15 +193,10 @@ class AttemptsScreen(ViewerScreen):
 
     def _keys(self, places: Array) -> Array:
         """The keys to sort by; what has no value comes last in either order."""
-        table, name = self._table, SOURCES.get(self.grid.sorted_by, self.grid.sorted_by)
-        if not name:
+        keys = self._table.sort_keys(SOURCES.get(self.grid.sorted_by, self.grid.sorted_by))
+        if keys is None:
             return np.arange(len(places))
-        if name == "step":
-            keys = table.step[places].astype(float)
-        else:
-            texts = table.texts.get(name)
-            keys = (table.numbers[name] if texts is None else texts.ranks().astype(float))[places]
-        return -keys if self.grid.descending else keys
+        return -keys[places] if self.grid.descending else keys[places]
 
     def _find(self, attempt: tuple[int, int] | None) -> int | None:
         if attempt is None:

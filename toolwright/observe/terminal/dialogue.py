@@ -29,15 +29,14 @@ class Paragraph:
     style: str = ""
 
 
-def prompt(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
-    """Yield the messages that the attempt began with."""
+def prompt(t: Trajectory, *, most: int = SHORT) -> Iterator[Paragraph]:
+    """Yield the messages that the attempt began with. `most`: characters of one text."""
     for role, text in attempt.messages(t):
-        yield Paragraph(" ".join(visible(role).split()), _shown(text, LONG if full else SHORT), "dim")
+        yield Paragraph(" ".join(visible(role).split()), _shown(text, most), "dim")
 
 
-def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
-    """The turns of policy, tools and environment, then the failure and the ground truth."""
-    most = LONG if full else SHORT
+def turns(t: Trajectory, *, most: int = SHORT) -> Iterator[Paragraph]:
+    """The turns of policy, tools and environment, then the failure."""
     for one in attempt.segments(t):
         segment = one.segment
         for call in attempt.calls(segment):
@@ -49,6 +48,10 @@ def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
         yield Paragraph(segment.source, text + note, COLOURS.get(segment.source, ""))
     if t.failure is not None:
         yield Paragraph("failure", _shown(f"{t.failure.kind}: {t.failure.message}", most), "red")
+
+
+def truth(t: Trajectory, *, most: int = SHORT) -> Iterator[Paragraph]:
+    """The ground truth, if the task has one."""
     if t.task.ground_truth is not None:
         yield Paragraph("truth", attempt.cut(attempt.ground_truth(t.task), most), "magenta")
 

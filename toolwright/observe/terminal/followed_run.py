@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,8 @@ import numpy as np
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
 from toolwright.observe.attempt_filter import contain
-from toolwright.observe.attempt_index import AttemptIndex, AttemptTable, Version
-from toolwright.observe.rollouts import Digest
+from toolwright.observe.attempt_index import AttemptIndex, AttemptTable, Digest
+from toolwright.observe.rollouts import Version, version_of
 from toolwright.trajectory import Trajectory
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +34,7 @@ class FollowedRun:
         """See which files there are. True if that has changed."""
         found = {}
         for step, path in rollouts.files(self.path).items():
-            if (version := rollouts.version(path)) is not None:
+            if (version := version_of(path)) is not None:
                 found[step] = (path, version)
         changed, self.files = found != self.files, found
         return changed
@@ -63,7 +62,7 @@ class FollowedRun:
             return None
         version, known = self._digests.get(step, (None, None))
         if known is None or version != part.version:
-            known = _digest(table, step)
+            known = table.digest(step)
             self._digests[step] = (part.version, known)
         return known
 
@@ -102,20 +101,3 @@ class TextHits:
     def places(self, table: AttemptTable) -> Array:
         found = [table.first[s] + rows for s, (_, rows) in self.by_step.items() if s in table.first]
         return np.concatenate([np.zeros(0, np.int64), *found])
-
-
-def _digest(table: AttemptTable, step: int) -> Digest:
-    first, count = table.first[step], table.parts[step].rows
-    mine = slice(first, first + count)
-    rewards = table.numbers["reward"][mine]
-    stops = table.texts["stop"]
-    counted = Counter(stops.codes[mine].tolist()).most_common()
-    return Digest(
-        step=step,
-        groups=len(np.unique(table.texts["group"].codes[mine])),
-        attempts=count,
-        failed=int(np.nansum(table.numbers["failed"][mine])),
-        rewards=rewards[~np.isnan(rewards)].tolist(),
-        tool_calls=float(np.nansum(table.numbers["tool_calls"][mine])),
-        stops={stops.words.all[code] or "?": count for code, count in counted},
-    )

@@ -66,7 +66,7 @@ class ColumnsPane(Pane):
         head = [
             [Piece(fit(line, width), style)] for line in fold(dialogue.title(t).replace("\n", " "), width)
         ]
-        return [*head, *dialogue.lines(dialogue.turns(t), width)]
+        return [*head, *dialogue.lines([*dialogue.turns(t), *dialogue.truth(t)], width)]
 
 
 class GroupScreen(ViewerScreen):

@@ -43,7 +43,7 @@ def attempt(run: OpenRun, query: Query) -> ViewAnswer:
     path, place = table.path(step), table.place(step, row)
     if path is None or place is None:
         raise PageProblem(404, f"there is no attempt {row} of step {step} here")
-    rows = attempt_rows(table, _group_places(table, place))
+    rows = attempt_rows(table, table.same_group(place)[:MOST_OF_GROUP])
     neighbours = {"previous": _neighbour(table, place - 1), "next": _neighbour(table, place + 1)}
     (record,) = read_attempts(path, [row])
     told = _told(record, run.tokens, tokens=True, whole=bool(query.flag("whole")))
@@ -180,7 +180,7 @@ def _place_in_tree(segments: Sequence[dict[str, Any]], found: Sequence[Mapping[s
 
 
 def _give_step_rewards(steps: Sequence[dict[str, Any]], rewards: Array | None) -> None:
-    """What a scorer said of a step counts before the segment's own."""
+    """Set the rewards that a scorer gave each step, which count before the segments' own."""
     for one, reward in zip(steps, [] if rewards is None else numbers(rewards), strict=False):
         one["reward"] = reward
 
@@ -211,13 +211,6 @@ def _part(part: Any) -> Any:
     if not isinstance(part, dict) or part.get("type") != PART:
         return part
     return part if is_safe(part.get(PART)) else {"type": "text", "text": "[image]"}
-
-
-def _group_places(table: AttemptTable, place: int) -> Array:
-    """The attempts of the same group in the same step."""
-    codes = table.texts["group"].codes
-    same = (table.step == table.step[place]) & (codes == codes[place])
-    return np.flatnonzero(same)[:MOST_OF_GROUP]
 
 
 def _neighbour(table: AttemptTable, place: int) -> dict[str, int] | None:

@@ -96,7 +96,7 @@ def numbers(values: Array) -> list[float | None]:
 
 
 def facets(table: AttemptTable, places: Array) -> Mapping[str, Any]:
-    """How many of these attempts stopped how, and came from where."""
+    """Count these attempts by stop reason, source and failure."""
     found: dict[str, Any] = {name: _counts(table, name, places) for name in ("stop", "source")}
     failed = int(table.numbers["failed"][places].sum())
     return {**found, "failed": {"true": failed, "false": len(places) - failed}, "steps": table.steps}

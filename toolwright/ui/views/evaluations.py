@@ -73,7 +73,7 @@ def evaluated(metrics: MetricsTable) -> list[dict[str, Any]]:
 
 
 def interval(row: MutableMapping[str, Any]) -> tuple[float | None, float | None]:
-    """As the evaluation itself gave it; of one by an earlier version, Wilson's over its attempts."""
+    """The interval that the evaluation gave; Wilson's over its attempts if an earlier version made it."""
     if "accuracy_low" in row and "accuracy_high" in row:
         return row.pop("accuracy_low"), row.pop("accuracy_high")
     share, count = row.get("accuracy"), row.get("attempts")

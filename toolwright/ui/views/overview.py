@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import orjson
 
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.curves import CHARTS
+from toolwright.observe.metrics import whole_rows
 from toolwright.observe.run_settings import main_settings
+from toolwright.observe.summary import metric_warnings
 from toolwright.ui.query import Query
 from toolwright.ui.run_card import card
 from toolwright.ui.run_library import OpenRun
@@ -35,8 +36,11 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
             "metrics": metrics.names,
             "charts": _charts(set(metrics.names)),
             "log": run.files.text("log.txt", most=MOST_LOG, tail=True),
-            "warnings": _warnings(run),
-            "incidents": incidents(run),
+            "warnings": [
+                *metric_warnings(metrics.nonfinite, metrics.points),
+                *run.attempts.problems.values(),
+            ],
+            "incidents": whole_rows(run.files.text("incidents.jsonl", tail=True))[-MOST_INCIDENTS:],
             "failures": failures(run.attempts),
         }
     )
@@ -50,34 +54,6 @@ def _charts(names: set[str]) -> list[dict[str, Any]]:
         if keys:
             about = {"title": chart.title, "note": chart.note, "keys": keys}
             found.append({**about, "log": chart.log, "zero": chart.zero, "share": chart.share})
-    return found
-
-
-def _warnings(run: OpenRun) -> list[str]:
-    metrics = run.metrics
-    found = [
-        f"{name} was not finite in {len(steps)} steps, first in step {steps[0]}"
-        for name, steps in metrics.nonfinite.items()
-    ]
-    apart = [step for step, alarm in metrics.points("gap/alarm") if alarm]
-    if apart:
-        found.append(f"engine and learner were far apart in {len(apart)} steps, first in step {apart[0]}")
-    earned = {value for name in ("reward/min", "reward/max") for _, value in metrics.points(name)}
-    if len(earned) == 1 and not metrics.points("teacher/kl"):  # a teacher grades tokens, whatever they earn
-        found.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
-    return [*found, *run.attempts.problems.values()]
-
-
-def incidents(run: OpenRun) -> list[dict[str, Any]]:
-    """What died and was survived, as incidents.jsonl has it; a torn line is left out."""
-    found = []
-    for line in run.files.text("incidents.jsonl", tail=True).split("\n")[-MOST_INCIDENTS:]:
-        try:
-            row = orjson.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            found.append(row)
     return found
 
 

@@ -1,0 +1,76 @@
+"""The log of a run's steps, which all commands that train share: display, metrics and trackers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from toolwright.config import schema
+from toolwright.observe.progress import Progress
+from toolwright.observe.report import write_report
+from toolwright.observe.summary import closing_table
+from toolwright.observe.tracking import Tracking
+from toolwright.trainer.interrupt import Interrupt
+from toolwright.trainer.run_folder import RunFolder
+
+UNREAD = "nobody reads what this run prints any more; it goes on, and this log has its messages"
+
+
+class StepLog:
+    """`command`: train, sft or rm. `steps`: how many the run is to take."""
+
+    def __init__(
+        self,
+        config: schema.Config | schema.SupervisedConfig | schema.RewardModelConfig,
+        folder: RunFolder,
+        *,
+        command: str,
+        title: str,
+        steps: int,
+    ) -> None:
+        self.folder, self.command, self.steps = folder, command, steps
+        self._settings, self._trackers = config.model_dump(mode="json"), config.trackers
+        self.progress = Progress(steps, title=title)
+        self.progress.stream.gone = lambda: folder.log(UNREAD)
+        self.tracking: Tracking | None = None
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Show and time what the run is doing."""
+        return self.progress.stage(name)
+
+    def say(self, text: str) -> None:
+        self.progress.line(text)
+        self.folder.log(text)
+
+    def tracked(self, *, step: int) -> Tracking:
+        """The run's trackers, to be used in a `with` statement around the steps after this one."""
+        self.tracking = Tracking(
+            self._trackers,
+            command=self.command,
+            folder=self.folder.path,
+            config=self._settings,
+            total=self.steps,
+            step=step,
+            say=self.say,
+        )
+        return self.tracking
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write a step's metrics, and show them."""
+        self.folder.metrics.append(step, metrics)
+        self.progress.step(step, metrics)
+        if self.tracking is not None:
+            self.tracking.step(step, metrics)
+
+    @contextmanager
+    def surround(self, lines: Sequence[str], *, step: int = 0, remedy: str) -> Iterator[Interrupt]:
+        """Put around the steps what every run has: first lines, trackers, Ctrl-C, explained errors, a report
+        and the closing table. `step`: the last one that is done. `remedy`: how to go on after an error."""
+        folder, room = self.folder, self.folder.explaining_write_errors(then=remedy)
+        with folder.noting_error(), self.progress, Interrupt() as interrupt, room, self.tracked(step=step):
+            for line in (f"run folder {folder.path}", *lines):
+                self.say(line)
+            yield interrupt
+            write_report(folder.path)
+        self.progress.line(closing_table(folder.path))
+        interrupt.leave()
