@@ -27,7 +27,7 @@ def f1(solution_str: str, ground_truth: Any, *, strict: bool = False) -> dict[st
 
 
 def _overlap(answer: list[str], truth: list[str]) -> float:
-    if not answer or not truth or answer in WHOLE or truth in WHOLE:
+    if answer in WHOLE or truth in WHOLE:
         return float(answer == truth)
     shared = sum((Counter(answer) & Counter(truth)).values())
     return 2 * shared / (len(answer) + len(truth))
