@@ -227,6 +227,13 @@ HONEST = {
             "assert f('ab')[0].most_common(1)",
         ],
     ),
+    "views of dictionaries": (
+        "def f(d): return d.keys(), d.items()",
+        [
+            "keys, items = f({2: 'b', 1: 'a'})\nassert keys == {1, 2} and list(keys) == [2, 1]\n"
+            "assert items == {(1, 'a'), (2, 'b')}"
+        ],
+    ),
     "sets and bytes": (
         "def f(): return {1}, frozenset((2,)), b'\\x00\\xff', bytearray(b'a'), 1 + 2j, range(3), None",
         [
@@ -316,6 +323,24 @@ HONEST = {
     ),
     "state": ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ["assert [f(), f()] == [1, 2]"]),
 }
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import io, sys\nsys.stdout = io.StringIO()\nprint(input().upper())\n"
+        "sys.__stdout__.write(sys.stdout.getvalue())",
+        "import sys\nprint(input().upper())\nsys.stdout.close()",
+        "import sys\nprint(input().upper())\nsys.stdout.flush()\nsys.stdout = None",
+        "import atexit, io, os, sys\nheld = io.BytesIO()\n"
+        "sys.stdout = io.TextIOWrapper(held, write_through=True)\n"
+        "atexit.register(lambda: os.write(1, held.getvalue()))\nprint(input().upper())",
+    ],
+)
+def test_what_a_program_wrote_by_its_end_counts_however_it_buffers(
+    program: str, code: Callable[..., Scorer]
+) -> None:
+    assert score(code(), attempt(program, ECHO)) == [1.0]
 
 
 @pytest.mark.parametrize("what", HONEST)

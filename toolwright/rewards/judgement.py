@@ -64,7 +64,7 @@ class Judgement:
         return _FIELD.sub(lambda field: fields[field[1]](), self._template)
 
     def _kept_inside(self, text: str) -> str:
-        """The text without closing tags of the template: what follows one would not be judged but believed."""
+        """The text without closing tags of the template. The judge would believe what follows one."""
         return self._closing.sub(lambda tag: tag[0].replace("</", "< /"), text)
 
     def score(self, reply: str, judge: str) -> float:
