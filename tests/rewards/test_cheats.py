@@ -19,6 +19,14 @@ BY_A_METHOD = ["assert add('ab', 'c').startswith('abc')", "assert add('ab', 'c')
 A_MEMBER = ["assert 2 in add([1], [2])", "assert len(add([1], [2])) == 2"]
 BY_A_MODULE = ["assert math.isclose(add(0.1, 0.2), 0.3)", "assert add(math.pi, 0) == math.pi"]
 COUNTED = ["assert add(Counter('a'), Counter('b')) == Counter('ab')"]
+IN_ORDER = ["assert sorted(add([2], [1])) == [1, 2]", "assert max(add([2], [1])) == 2"]
+BY_KEY = ["assert add({'a': 1}, {'b': 2}) == {'a': 1, 'b': 2}", "assert add({'a': 1}, {'b': 2})['b'] == 2"]
+AS_TEXT = ["assert f'{add(2, 3)}' == '5'", "assert str(add(4, 4)) == '8'", "assert '%d' % add(1, 1) == '2'"]
+OF_A_TYPE = ["assert isinstance(add(2, 3), int) and add(2, 3) in (5,) and add(4, 4) in {8}"]
+IMPORTED = ["from math import isclose\nassert isclose(add(0.1, 0.2), 0.3)"]
+AS_COUNTS = ["assert Counter(add([1, 1], [2])) == Counter([1, 1, 2])"]
+OF_ITSELF = ["assert add(add(1, 2), 3) == 6"]
+WITH_A_FUNCTION = ["assert add(lambda x: x == 5, [1, 5]) == 5", "assert add(lambda x: x == 1, [1, 5]) == 1"]
 RAISED = ["try:\n    add(1, None)\nexcept TypeError:\n    pass\nelse:\n    assert False", *EQUAL]
 EVERYTHING = [
     *EQUAL,
@@ -32,6 +40,14 @@ EVERYTHING = [
     *COUNTED,
 ]
 
+# Reaches the judge's own object in the solution's process.
+PEER = """
+import sys
+frame = sys._getframe()
+while "peer" not in frame.f_locals:
+    frame = frame.f_back
+peer = frame.f_locals["peer"]
+"""
 # Sends what the judge itself would send, to every descriptor that there is.
 FORGE = """
 import json, os, struct
@@ -247,6 +263,145 @@ def add(a, b):
         [*EQUAL, "assert add('a', 'b') in ('ab', 'ba')"],
     ),
     "the question is answered with the question": ("def add(*told): return told", EQUAL),
+    "a metaclass says that everything is an instance": (
+        "class Kind(type):\n    __instancecheck__ = __eq__ = lambda *_: True\n    __hash__ = type.__hash__\n"
+        "class Any(int, metaclass=Kind):\n    __eq__ = lambda *_: True\n    __hash__ = lambda _: 5\n"
+        "def add(a, b): return Any(1)",
+        OF_A_TYPE,
+    ),
+    "an integer of its own is written as another": (
+        "class Five(int):\n    __format__ = __str__ = __repr__ = lambda *_: '5'\n"
+        "def add(a, b): return Five(0)",
+        AS_TEXT,
+    ),
+    "an object is written in turn as each answer": (
+        "import itertools\nturn = itertools.cycle('582')\nclass Text:\n    __str__ = lambda _: next(turn)\n"
+        "    __index__ = __int__ = lambda _: 2\ndef add(a, b): return Text()",
+        AS_TEXT,
+    ),
+    "a dictionary has every key": (
+        "class Any(dict):\n    __missing__ = lambda *_: 2\n    __eq__ = lambda *_: True\n"
+        "    items = lambda _: [('a', 1), ('b', 2)]\ndef add(a, b): return Any()",
+        BY_KEY,
+    ),
+    "an array of numpy's equals item by item": (
+        "import numpy\ndef add(a, b): return numpy.array([5, 8])",
+        EQUAL,
+    ),
+    "numpy's number is not a number": (
+        "import numpy\ndef add(a, b): return numpy.float64('nan')",
+        NEAR,
+    ),
+    "a class says that it is numpy's": (
+        "class Any(int):\n    __eq__ = lambda *_: True\n"
+        "class int64:\n    item = lambda _: Any()\n    shape = ()\n"
+        "int64.__module__ = 'numpy'\ndef add(a, b): return int64()",
+        EQUAL,
+    ),
+    "a class says that it is a decimal": (
+        "class Decimal:\n    __str__ = lambda _: 'sNaN'\n    __eq__ = lambda *_: True\n"
+        "Decimal.__module__ = 'decimal'\ndef add(a, b): return Decimal()",
+        [*NEAR, *EQUAL],
+    ),
+    "a fraction is too large to be written": (
+        "class Fraction:\n    __str__ = lambda _: '1e99999999'\n"
+        "Fraction.__module__ = 'fractions'\ndef add(a, b): return Fraction()",
+        EQUAL,
+    ),
+    "counts that are zero": (
+        "from collections import Counter\ndef add(a, b): return Counter({1: 0})",
+        AS_COUNTS,
+    ),
+    "nothing is generated": ("def add(a, b): yield from ()", IN_ORDER),
+    "the test's function is asked for the answer": (
+        "def add(f, xs): return [x for x in range(100) if f(x)]",
+        WITH_A_FUNCTION,
+    ),
+    "the test's function is the answer": ("def add(f, xs): return f", WITH_A_FUNCTION),
+    "the test's function is changed": (
+        "def add(f, xs):\n    type(f).__eq__ = lambda *_: True\n    return f",
+        WITH_A_FUNCTION,
+    ),
+    "a function that the test imports is replaced": (
+        "import math\nisclose = math.isclose = lambda *_: True\ndef add(a, b): return 0",
+        IMPORTED,
+    ),
+    "answers are given by the number of the call": (
+        "import itertools\nn = itertools.count()\ndef add(a, b): return [8, 5][next(n) % 2]",
+        EQUAL,
+    ),
+    "a mock of any value is returned": ("from unittest.mock import ANY\ndef add(a, b): return ANY", EQUAL),
+    "constants without a value are returned": (
+        "def add(a, b): return NotImplemented if a == 2 else ...",
+        [*EQUAL, "assert add(2, 3) in (5, 6)"],
+    ),
+    "the function itself is returned": ("def add(a, b): return add", OF_ITSELF),
+    "a type without a name is returned": ("def add(a, b): return type(NotImplemented)", OF_ITSELF),
+    "the module invents names": (
+        "import sys\nclass Any(type(sys)):\n    __getattr__ = lambda *_: lambda *_: True\n"
+        "sys.modules['solution'].__class__ = Any",
+        EQUAL,
+    ),
+    "each call is answered several times": (
+        f"{PEER}\ndef add(a, b):\n    for value in (8, 5, 8, 5): peer.send(['value', value])\n    return 8",
+        EQUAL,
+    ),
+    "an object is invented that the judge asks": (
+        f"{PEER}\ndef add(a, b):\n    peer.send(['value', {{'reference': -1}}])\n"
+        "    peer.send(['value', True])",
+        EQUAL,
+    ),
+    "the judge is told that nothing was judged": (
+        f"{PEER}\npeer.send(['unloaded', 'the server is stopping'])\nimport time\ntime.sleep(0.5)",
+        EQUAL,
+    ),
+    "an error has the name of a full queue": ("class queue(Exception): pass\nraise queue('full')", EQUAL),
+    "an error has the name of a dead worker": (
+        "class worker(Exception): pass\nraise worker('killed')",
+        EQUAL,
+    ),
+    "errors that end programs are raised": (
+        "def add(a, b): raise (KeyboardInterrupt if a == 2 else GeneratorExit)",
+        EQUAL,
+    ),
+    "several errors are raised as one": ("def add(a, b): raise ExceptionGroup('x', [ValueError(5)])", RAISED),
+    "an alarm leaves with a good status": (
+        "import os, signal, time\nsignal.signal(signal.SIGALRM, lambda *_: os._exit(0))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05)\ndef add(a, b): time.sleep(0.3)",
+        EQUAL,
+    ),
+    "every signal is ignored": (
+        "import signal\nfor n in range(1, 64):\n    try: signal.signal(n, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\ndef add(a, b): return 5",
+        EQUAL,
+    ),
+    "the process is killed, stopped or broken": (
+        "import ctypes, os\ndef add(a, b):\n    if a == 2: os.kill(os.getpid(), 9)\n    ctypes.string_at(0)",
+        EQUAL,
+    ),
+    "other processes are traced and read": (
+        "import ctypes, os\nlib = ctypes.CDLL(None)\n"
+        "def add(a, b):\n    data = ctypes.create_string_buffer(64)\n"
+        "    for pid in range(1, 200):\n        lib.ptrace(16, pid, 0, 0)\n"
+        "        lib.process_vm_readv(pid, data, 1, data, 1, 0)\n        handle = lib.syscall(434, pid, 0)\n"
+        "        for n in range(3, 9):\n            stolen = lib.syscall(438, handle, n, 0)\n"
+        '            if stolen > 2: os.write(stolen, b\'["passed", ""]\\n\')\n    return data.raw[0]',
+        EQUAL,
+    ),
+    "many children answer at once": (
+        "import os\ndef add(a, b):\n    for _ in range(10):\n        if not os.fork(): return 8\n"
+        "    return 5 * (a > 2)",
+        EQUAL,
+    ),
+    "recursion is forbidden": (
+        "import sys\ndef add(a, b):\n    sys.setrecursionlimit(30)\n    return 0",
+        EQUAL,
+    ),
+    "an audit hook refuses everything": (
+        "import sys\ndef refuse(*_): raise RuntimeError\n"
+        "def add(a, b):\n    sys.addaudithook(refuse)\n    return 0",
+        EQUAL,
+    ),
 }
 
 

@@ -90,6 +90,41 @@ def test_a_function_body_without_a_header_completes_the_declaration(code: Callab
     assert score(code(), *made) == [1.0, 1.0, 1.0]
 
 
+def test_a_future_import_may_follow_the_declaration(code: Callable[..., Scorer]) -> None:
+    declaration = "from typing import List\n\ndef double(x: List) -> List:\n    ...\n"
+    answer = "from __future__ import annotations\nimport math\ndef double(x: Any):\n    return 2 * x"
+    assert score(code(), attempt(answer, CHECK, declaration=declaration)) == [1.0]
+
+
+def test_a_block_in_a_list_is_a_program(code: Callable[..., Scorer]) -> None:
+    answer = "1. Add them:\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n2. Done."
+    assert score(code(), attempt(answer, ADD)) == [1.0]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "class queue(Exception): pass\nraise queue('the machine was too busy')",
+        "class worker(Exception): pass\nraise worker('the process that ran it was killed')",
+    ],
+)
+def test_a_program_cannot_pretend_that_it_was_never_judged(load: str, code: Callable[..., Scorer]) -> None:
+    made = [attempt(load, truth) for truth in (ADD, CHECK)]
+    assert score(code(timeout_s=8), *made) == [0.0, 0.0]
+
+
+def test_a_program_that_never_ends_is_wrong_however_many_tests_there_are(sandbox_url: str) -> None:
+    many = {"inputs": ["x"] * 60, "outputs": ["y"] * 60}
+    calls = {"tests": [f"assert f({n}) == {n}" for n in range(60)]}
+    endless = "def f(n):\n    while True: pass"
+    made = scorer("code", sandbox_url=sandbox_url, timeout_s=25, params={"code": {"timeout_s": 1}})
+    try:
+        slow = [attempt("while True: pass", many), attempt(endless, calls)]
+        assert score(made, *slow) == [0.0, 0.0], [one.failure for one in slow]
+    finally:
+        made.close()
+
+
 def test_a_program_that_never_ends_is_a_wrong_answer(sandbox_url: str) -> None:
     made = scorer("code", sandbox_url=sandbox_url, params={"code": {"timeout_s": 3}})
     try:
@@ -192,6 +227,13 @@ HONEST = {
             "assert f('ab')[0].most_common(1)",
         ],
     ),
+    "views of dictionaries": (
+        "def f(d): return d.keys(), d.items()",
+        [
+            "keys, items = f({2: 'b', 1: 'a'})\nassert keys == {1, 2} and list(keys) == [2, 1]\n"
+            "assert items == {(1, 'a'), (2, 'b')}"
+        ],
+    ),
     "sets and bytes": (
         "def f(): return {1}, frozenset((2,)), b'\\x00\\xff', bytearray(b'a'), 1 + 2j, range(3), None",
         [
@@ -281,6 +323,24 @@ HONEST = {
     ),
     "state": ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ["assert [f(), f()] == [1, 2]"]),
 }
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import io, sys\nsys.stdout = io.StringIO()\nprint(input().upper())\n"
+        "sys.__stdout__.write(sys.stdout.getvalue())",
+        "import sys\nprint(input().upper())\nsys.stdout.close()",
+        "import sys\nprint(input().upper())\nsys.stdout.flush()\nsys.stdout = None",
+        "import atexit, io, os, sys\nheld = io.BytesIO()\n"
+        "sys.stdout = io.TextIOWrapper(held, write_through=True)\n"
+        "atexit.register(lambda: os.write(1, held.getvalue()))\nprint(input().upper())",
+    ],
+)
+def test_what_a_program_wrote_by_its_end_counts_however_it_buffers(
+    program: str, code: Callable[..., Scorer]
+) -> None:
+    assert score(code(), attempt(program, ECHO)) == [1.0]
 
 
 @pytest.mark.parametrize("what", HONEST)

@@ -35,6 +35,67 @@ EQUAL = [
     ("First \\boxed{3}, \\boxed{4}, then \\boxed{5}.", "5"),
     ("long ago " * 5000 + "\\boxed{7}" + " as I said" * 5000, "7"),
 ]
+# What people write for the same answer.
+WRITTEN = [
+    ("\\boxed{\\frac12}", "\\frac{1}{2}"),
+    ("\\boxed{1\\frac{1}{2}}", "\\frac{3}{2}"),
+    ("\\boxed{90^\\circ}", "90"),
+    ("\\boxed{90\\text{ degrees}}", "90^\\circ"),
+    ("\\boxed{1{,}000}", "1000"),
+    ("\\boxed{1,000}", "1000"),
+    ("\\boxed{[-2,7]}", "x \\in [-2,7]"),
+    ("\\boxed{\\begin{bmatrix}1&2\\\\3&4\\end{bmatrix}}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}"),
+    ("\\boxed{Evelyn}", "\\text{Evelyn}"),
+    ("\\boxed{-5i+6}", "6-5i"),
+    ("\\boxed{10}", "10\\%"),
+    ("\\boxed{5 \\text{ cm}^2}", "5"),
+    ("\\boxed{x=5}", "5"),
+    ("\\boxed{2x - y + 3 = 0}", "y=2x+3"),
+    ("\\boxed{-2,1}", "1,-2"),
+    ("$\\boxed{1}$ and $\\boxed{-2}$", "1,-2"),
+    ("The roots are \\boxed{1}, \\boxed{2}, and \\boxed{3}.", "1,2,3"),
+    ("\\boxed{(3, \\pi/2)}", "\\left( 3, \\frac{\\pi}{2} \\right)"),
+    ("\\boxed{1.5 \\times 10^3}", "1500"),
+    ("\\boxed{0.00000160}", "1.6 \\times 10^{-6}"),
+    ("\\boxed{0.333333}", "\\frac{1}{3}"),
+    ("The answer is 5.", "5"),
+    ("\\boxed{5.}", "5"),
+    ("\\boxed {5}", "5"),
+    ("\\fbox{5}", "5"),
+    ("\\boxed{５}", "5"),
+    ("\\boxed{90°}", "90^\\circ"),
+    ("\\boxed{x²}", "x^2"),
+    ("\\boxed{½}", "\\frac12"),
+    ("\\boxed{1\\,000\\,000}", "1000000"),
+    ("\\boxed{10\\%}", "10\\%"),
+    ("\\boxed{10\\%}", "0.1"),
+    ("\\boxed{2+3 = 5}", "5"),
+    ("\\boxed{x = 2+3 = 5}", "5"),
+    ("\\boxed{2^{10}}", "1024"),
+    ("\\boxed{-\\frac{1}{2}}", "-0.5"),
+    ("\\boxed{\\boxed{5}}", "5"),
+]
+# Two answers in one attempt, or one that is near every truth.
+HEDGED = [
+    ("\\boxed{7}. The final answer is $5$. I hope it is correct.", "5"),
+    ("The final answer is $5$. I hope it is correct. So \\boxed{7}", "5"),
+    ("final answer is $5$ \\boxed{7}", "5"),
+    ("\\boxed{7}\n\nAnswer: $5$", "5"),
+    ("\\boxed{} The answer is $5$", "5"),
+    ("\\boxed{5} and \\boxed{6}", "5"),
+    ("\\boxed{5, 6}", "5"),
+    ("\\boxed{5 \\text{ or } 6}", "5"),
+    ("\\boxed{x = 3 \\text{ or } x = 4}", "3"),
+    ("\\boxed{\\pm 5}", "5"),
+    ("\\boxed{[0,10]}", "5"),
+    ("\\boxed{\\mathbb{R}}", "5"),
+    ("$5$ or $6$", "5"),
+    ("\\boxed{0.0}", "10^{-10}"),
+    ("\\boxed{0.0}", "1.6 \\times 10^{-19}"),
+    ("\\boxed{0=0}", "y=2x+1"),
+    ("\\boxed{\\{1,2,3\\}}", "\\{1,2\\}"),
+    ("\\boxed{" + "1,2" + "} and" + " " * 100_000 + "\\boxed{3}", "1"),
+]
 DIFFERENT = [
     ("\\boxed{\\frac{1}{3}}", "0.5"),
     ("no idea", "2"),
@@ -51,6 +112,52 @@ def test_math_scores_1_for_equal_answers_and_0_for_others(math: Scorer) -> None:
     good, bad = [attempt(*case) for case in EQUAL], [attempt(*case) for case in DIFFERENT]
     assert score(math, *good) == [1.0] * len(EQUAL), [t.failure for t in good]
     assert score(math, *bad) == [0.0] * len(DIFFERENT), [t.failure for t in bad]
+
+
+@pytest.mark.parametrize(("said", "truth"), WRITTEN)
+def test_an_answer_counts_however_it_is_written(said: str, truth: str, math: Scorer) -> None:
+    assert score(math, attempt(said, truth)) == [1.0]
+
+
+@pytest.mark.parametrize(("said", "truth"), HEDGED)
+def test_an_attempt_has_one_answer(said: str, truth: str, math: Scorer) -> None:
+    assert score(math, attempt(said, truth)) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "truth"),
+    [
+        ("What is $513^2 - 487^2$?", "513^2-487^2", "26000"),
+        ("What is 2+3?", "3 + 2", "5"),
+        ("Compute $12 \\cdot 34$.", "34 \\cdot 12", "408"),
+        ("Find $\\log_2 64$.", "\\log_{2} 64", "6"),
+        ("Find $\\sum_{i=1}^{4} i$.", "x = \\sum_{i=1}^{4} i", "10"),
+        ("Find $\\int_0^1 2x\\,dx$.", "\\int_0^1 2x dx", "1"),
+        ("Simplify $\\sqrt{242}$.", "\\sqrt{242}", "11\\sqrt2"),
+        ("Expand $(x+1)(x-2)$.", "y = \\left(x+1\\right)(x-2)", "x^2-x-2"),
+        ("Find $\\arcsin \\left( -\\frac{1}{2} \\right)$", "\\arcsin(-\\frac{1}{2})", "-\\frac{\\pi}{6}"),
+    ],
+)
+def test_a_question_does_not_answer_itself(asked: str, said: str, truth: str, math: Scorer) -> None:
+    made = attempt(f"\\boxed{{{said}}}", truth)
+    made.task.prompt[0]["content"] = asked
+    assert score(math, made) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "truth"),
+    [
+        ("Which is larger, $\\frac{1}{2}$ or $\\frac{1}{3}$?", "\\frac{1}{2}", "0.5"),
+        ("Is it $(x+1)^2$ or $(x-1)^2$?", "\\left(x + 1\\right)^2", "(x+1)^2"),
+        ("Is it $x^2+1$ or $x^2-1$?", "y = x^2+1", "x^2 + 1"),
+        ("Which of (1,2) and (2,3)?", "(1, 2)", "\\left( 1,2 \\right)"),
+        ("Is it 5 cm or 7 cm?", "5\\text{ cm}", "5"),
+    ],
+)
+def test_an_answer_may_stand_in_the_question(asked: str, said: str, truth: str, math: Scorer) -> None:
+    made = attempt(f"\\boxed{{{said}}}", truth)
+    made.task.prompt[0]["content"] = asked
+    assert score(math, made) == [1.0]
 
 
 def test_strict_math_needs_a_box() -> None:

@@ -61,6 +61,67 @@ def test_numeric_takes_the_last_number(answer: str, truth: Any, right: float) ->
     assert score("numeric", answer, truth) == right
 
 
+@pytest.mark.parametrize("scorer", ["numeric", "gsm8k"])
+@pytest.mark.parametrize(
+    ("box", "truth"),
+    [
+        ("070", 70),
+        ("70.0", 70),
+        ("-70", -70),
+        ("- 70", -70),
+        ("–70", -70),
+        ("70^\\circ", 70),
+        ("70^{\\circ}", 70),
+        ("70\\text{ cm}^2", 70),
+        ("70\\,\\mathrm{m}^{2}", 70),
+        ("70 m²", 70),
+        ("70 \\text{ km/h}", 70),
+        ("1,070", 1070),
+        ("1{,}070", 1070),
+        ("1\\,070", 1070),
+        ("1,\\!070", 1070),
+        ("m + n = 70", 70),
+        ("x_1 = 70", 70),
+        ("x \\approx 0.7", 0.7),
+        ("\\textbf{(A) } 70", 70),
+        ("\\$70", 70),
+        ("70\\%", 70),
+        ("$70$", 70),
+        ("７０", 70),
+        ("\\boxed{70}", 70),
+    ],
+)
+def test_a_box_may_dress_its_number(scorer: str, box: str, truth: float) -> None:
+    assert score(scorer, f"So \\boxed{{{box}}}, as in 1 of 3.", truth) == 1
+
+
+@pytest.mark.parametrize("scorer", ["numeric", "gsm8k"])
+@pytest.mark.parametrize(
+    "box",
+    [
+        *("\\frac{1}{70}", "1/70", "x/70", "10-70", "x - 70", "x+70", "10^{70}", "1e70", "70!", "\\sqrt{70}"),
+        *(
+            "70^2",
+            "70²",
+            "x_{70}",
+            "3 \\times 70",
+            "3 * 70",
+            "\\log 70",
+            "68, 69, 70",
+            "69 or 70",
+            "70 or 69",
+        ),
+        *("70 \\text{ or } 71", "1,2,70", "", "seventy"),
+    ],
+)
+def test_a_box_with_a_term_or_several_numbers_is_not_its_last_number(scorer: str, box: str) -> None:
+    assert score(scorer, f"70, so \\boxed{{{box}}}", 70) == 0
+
+
+def test_numbers_in_latex_have_thousands_too() -> None:
+    assert score("numeric", "so $1{,}234$", 1234) == score("gsm8k", "#### 1{,}234", "1234") == 1
+
+
 @given(st.integers(-(10**12), 10**12))
 def test_numeric_reads_every_integer_with_and_without_commas(number: int) -> None:
     assert score("numeric", f"The answer is {number:,}.", str(number)) == 1
@@ -127,6 +188,38 @@ def test_f1_is_the_overlap_of_words_with_the_best_truth(answer: str, truth: Any,
     assert score("f1", answer, truth) == pytest.approx(value)
 
 
+WORDS = ("f1", "em", "drop", "search_r1")
+
+
+@pytest.mark.parametrize("scorer", WORDS)
+@pytest.mark.parametrize("truth", ["A", "The", ["The A"], {"target": ["", "the"]}])
+def test_an_empty_answer_does_not_equal_a_truth_of_articles(scorer: str, truth: Any) -> None:
+    said = truth["target"][-1] if isinstance(truth, dict) else truth[0] if isinstance(truth, list) else truth
+    for silence in ("", "  ", "!", "an"):
+        assert score(scorer, f"<answer>{silence}</answer>", truth) < 0.5
+    assert score(scorer, f"<answer>{said}</answer>", truth) >= 0.8
+
+
+@pytest.mark.parametrize("scorer", WORDS)
+@pytest.mark.parametrize("truth", ["", "  ", [], ["", " "], {"target": ""}])
+def test_a_truth_that_says_nothing_is_a_failure(scorer: str, truth: Any) -> None:
+    with pytest.raises(TaskFailure, match="text or a list of texts"):
+        score(scorer, "<answer></answer>", truth)
+
+
+@pytest.mark.parametrize("scorer", ["f1", "em", "search_r1"])
+def test_words_are_compared_whatever_their_unicode_form(scorer: str) -> None:
+    for said, truth in (("Cafe\u0301", "Café"), ("Ｐａｒｉｓ", "Paris"), ("Beyonc\u00e9", "Beyonce\u0301")):
+        assert score(scorer, f"<answer>{said}</answer>", truth) >= 0.8
+
+
+def test_saying_every_word_earns_little() -> None:
+    crowd = " ".join(f"word{n}" for n in range(100))
+    assert score("f1", f"<answer>Eiffel Tower {crowd}</answer>", "Eiffel Tower") < 0.05
+    assert score("drop", f"<answer>{' '.join(map(str, range(100)))}</answer>", "20") < 0.05
+    assert score("em", f"<answer>Eiffel Tower {crowd}</answer>", "Eiffel Tower") == 0
+
+
 @pytest.mark.parametrize(
     ("scorer", "truth", "message"),
     [
@@ -166,3 +259,17 @@ SEARCHED = "<think>a</think> <search>q</search>\n<information>{}</information><t
 def test_search_r1_pays_for_the_form_of_a_search(said: str, expected: float) -> None:
     found = SCORERS.get("search_r1").target(said, {"target": ["Seine"]}, retrieval=0.1)
     assert found["score"] == pytest.approx(expected)
+
+
+def test_search_r1_pays_nothing_for_results_that_the_policy_wrote() -> None:
+    forged = SEARCHED.format("Seine Po Rhine Loire") + "<answer>Po</answer>"
+    found = SCORERS.get("search_r1").target(forged, {"target": ["Seine"]}, [forged], retrieval=0.5)
+    assert (found["score"], found["format"]) == (0.1, 0.0)
+    turns = ["<think>a</think> <search>q</search>", "<think>b</think><answer>Po</answer>"]
+    found = SCORERS.get("search_r1").target(forged, {"target": ["Seine"]}, turns, retrieval=0.5)
+    assert found["score"] == 0.7
+
+
+def test_search_r1_looks_for_whole_words_in_results() -> None:
+    said = SEARCHED.format("the russians") + "<answer>Po</answer>"
+    assert SCORERS.get("search_r1").target(said, {"target": ["us"]}, retrieval=0.5)["score"] == 0.2

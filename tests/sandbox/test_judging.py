@@ -140,3 +140,30 @@ def test_a_check_that_overwrites_its_report_is_not_a_server_error(server: Server
         result = server.post("/judge", {"code": "", "checks": [write.format(text=text), "assert False"]})
         assert not result["passed"]
         assert len(result["verdicts"]) == 2
+
+
+def test_an_endless_program_with_many_tests_is_judged_in_the_time_of_a_few(server: Server) -> None:
+    code = "n = int(input())\nwhile n in (1, 3, 5): pass\nprint(n)"
+    tests = [{"stdin": str(n), "expected_output": str(n)} for n in range(40)]
+    result = server.post("/judge", {"code": code, "tests": tests, "timeout_s": 0.5})
+    assert [one["verdict"] for one in result["verdicts"]] == [
+        *("accepted", "time_limit", "accepted"),
+        *["time_limit"] * 37,
+    ]
+    assert result["verdicts"][4]["reason"].startswith("not run")
+    program = "def f(n):\n    while n: pass\n    return n"
+    checks = [f"assert f({n % 2}) == {n % 2}" for n in range(40)]
+    result = server.post("/judge", {"code": program, "checks": checks, "timeout_s": 0.5})
+    assert [one["verdict"] for one in result["verdicts"]] == [
+        *("accepted", "time_limit", "accepted"),
+        *["time_limit"] * 37,
+    ]
+
+
+@pytest.mark.parametrize(
+    "written", ["a\x0bb", "a\x0cb", "a\x1cb", "a\x85b", "a\u2028b", "a\rb", "a\x1f\nb", "a\xa0\nb"]
+)
+def test_only_new_lines_end_lines_and_only_blanks_are_left_out(server: Server, written: str) -> None:
+    expected = {"expected_output": "a\nb\n"}
+    assert not server.post("/judge", {"code": f"print({written!r})", **expected})["passed"]
+    assert server.post("/judge", {"code": "print('\\na \\t\\r\\nb\\r\\n\\n')", **expected})["passed"]

@@ -8,20 +8,22 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
+import unicodedata
 from typing import Any
 
 from toolwright.failures import TaskFailure
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BETWEEN = re.compile(r"[\s,;$]*+(?:and|or)?[\s$]*+")  # two boxes of one answer
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def boxed(text: str) -> str | None:
     """The content of the last `\\boxed{…}` with balanced braces; None if there is none or it does not end."""
-    start = text.rfind("\\boxed{")
+    start = max((box.end() for box in _BOX.finditer(text)), default=-1)
     if start < 0:
         return None
-    start += len("\\boxed{")
     depth = 1
     for brace in re.finditer(
         r"\\.|[{}]", text[start:], re.DOTALL
@@ -30,6 +32,22 @@ def boxed(text: str) -> str | None:
         if depth == 0:
             return text[start : start + brace.start()]
     return None
+
+
+def boxed_together(text: str) -> list[str]:
+    """The contents of the last boxes that stand side by side: of `\\boxed{1} and \\boxed{2}` both."""
+    found: list[str] = []
+    opened: list[re.Match[str]] = []
+    end = 0
+    for mark in re.finditer(rf"{_BOX.pattern}|\\.|[{{}}]", text, re.DOTALL):
+        if mark[0].endswith("{") and mark[0] != "\\{":
+            opened.append(mark)
+        elif mark[0] == "}" and opened and (start := opened.pop())[0] != "{":
+            if not _BETWEEN.fullmatch(text, end, start.start()):
+                found = []
+            found.append(text[start.end() : mark.start()])
+            end = mark.end()
+    return found
 
 
 def tagged(text: str, tag: str = "answer") -> str | None:
@@ -46,8 +64,12 @@ def stated(text: str, *, strict: bool) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Words as SQuAD and HotpotQA compare them: lower case, without punctuation and articles."""
-    return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+    """Words as SQuAD and HotpotQA compare them: lower case, without punctuation and articles.
+
+    A text of nothing else keeps them: blood type A is an answer, and an empty one does not equal it.
+    """
+    text = unicodedata.normalize("NFKC", text).lower()
+    return _ARTICLES.sub(" ", text.translate(_NO_PUNCTUATION)).split() or text.split()
 
 
 def f1_of(answer: list[str], truth: list[str]) -> float:
@@ -57,10 +79,12 @@ def f1_of(answer: list[str], truth: list[str]) -> float:
 
 
 def golds(ground_truth: Any, *, scorer: str) -> list[str]:
-    """The right answers: a text, a list of texts, or Search-R1's {'target': …}."""
+    """The right answers: a text, a list of texts, or Search-R1's {'target': …}. Blank ones are left out, or
+    saying nothing would be right."""
     found = ground_truth.get("target") if isinstance(ground_truth, dict) else ground_truth
-    texts = [text for text in (found if isinstance(found, list) else [found]) if isinstance(text, str)]
-    if not texts or (isinstance(found, list) and len(texts) < len(found)):
+    given = found if isinstance(found, list) else [found]
+    texts = [text for text in given if isinstance(text, str) and text.strip()]
+    if not texts or not all(isinstance(text, str) for text in given):
         raise unfit(ground_truth, "text or a list of texts", scorer=scorer)
     return texts
 

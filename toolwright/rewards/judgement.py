@@ -48,6 +48,7 @@ class Judgement:
         """`pattern`: a rule of the user's own. `where`: what messages call its settings."""
         self._template, self._most, self._rule = template, most, "pattern" if pattern else rule
         self._pattern = _compiled(pattern or PATTERNS[rule], where)
+        self._closing = re.compile("|".join(map(re.escape, re.findall(r"</\w+>", template))) or "(?!)")
 
     def question(self, item: Item) -> str:
         """The template with its fields filled in once: braces in an answer are not fields."""
@@ -56,11 +57,15 @@ class Judgement:
         fields: dict[str, Callable[[], str]] = {
             "question": lambda: text_of(asked[-1].get("content")) if asked else "",
             "truth": lambda: "(none)" if truth is None else str(truth),
-            "answer": lambda: str(final_turn(item)["solution_str"]),
-            "conversation": lambda: as_text(item["conversation"]),
+            "answer": lambda: self._kept_inside(str(final_turn(item)["solution_str"])),
+            "conversation": lambda: self._kept_inside(as_text(item["conversation"])),
             "most": lambda: f"{self._most:g}",
         }
         return _FIELD.sub(lambda field: fields[field[1]](), self._template)
+
+    def _kept_inside(self, text: str) -> str:
+        """The text without closing tags of the template. The judge would believe what follows one."""
+        return self._closing.sub(lambda tag: tag[0].replace("</", "< /"), text)
 
     def score(self, reply: str, judge: str) -> float:
         """The number in the reply; a TaskFailure of `judge` if there is none between 0 and 1."""

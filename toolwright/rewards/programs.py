@@ -77,15 +77,18 @@ def code_of(text: str, *, defining: str = "") -> str:
 
 
 def _fenced(text: str) -> list[tuple[str, str]]:
-    """Language and content of every ``` block. A block that is not closed ends with the text."""
+    """Language and content of every ``` block. A block that is not closed ends with the text.
+
+    Lines lose the indentation of the fence, which stands in a list."""
     blocks: list[tuple[str, str]] = []
-    language, lines = None, []
+    language, lines, indented = None, [], ""
     for line in text.splitlines(keepends=True):
         fence = line.strip()
         if not fence.startswith("```"):
-            lines.append(line)
+            lines.append(line.removeprefix(indented))
         elif language is None:
             language, lines = fence[3:].strip().lower(), []
+            indented = line[: line.index("`")]
         else:
             blocks.append((language, "".join(lines)))
             language = None

@@ -39,8 +39,9 @@ def vote_of(text: str, ground_truth: Any) -> str | None:
     if marked is None and _is_number(ground_truth):
         found = numbers(text)
         return None if not found else _number(str(found[-1]))
-    answer = text if marked is None else marked
-    return _number(answer) or _expression(answer) if marked is not None else " ".join(words(answer)) or None
+    if marked is None:
+        return " ".join(words(text)) or None
+    return _number(marked) or spelled(marked) or None
 
 
 def _marked(text: str) -> str | None:
@@ -64,7 +65,8 @@ def _number(text: str) -> str | None:
     return f"{found[0].normalize():f}"
 
 
-def _expression(text: str) -> str | None:
+def spelled(text: str) -> str:
+    """LaTeX in one of its spellings, without blanks."""
     for pattern, instead in _SPELLINGS:
         text = pattern.sub(instead, text)
-    return text.lower() or None
+    return text.lower()

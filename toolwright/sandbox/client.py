@@ -18,6 +18,7 @@ from toolwright.sandbox.servers import RequestTooLarge, Server, Servers, Session
 _BACKOFF_S = 0.1
 _BACKOFF_MOST_S = 10.0
 _UNJUDGED = ("queue:", "worker:", "the server is stopping")
+_BY_THE_SERVER = ("killed", "time_limit")  # verdicts whose reason is the server's own
 
 Answer = TypeVar("Answer")
 
@@ -163,7 +164,12 @@ class Client:
     async def _judge(self, body: dict[str, Any], deadline: float) -> dict[str, Any]:
         for attempt in range(self._max_retries + 1):
             result = await self._post("/judge", body, deadline)
-            reasons = [verdict.get("reason") or "" for verdict in result.get("verdicts", [])]
+            # Of other verdicts the program may have written the reason: the text of an error that it raises.
+            reasons = [
+                verdict.get("reason") or ""
+                for verdict in result.get("verdicts", [])
+                if verdict["verdict"] in _BY_THE_SERVER
+            ]
             unjudged = next((reason for reason in reasons if reason.startswith(_UNJUDGED)), None)
             if unjudged is None:
                 return result

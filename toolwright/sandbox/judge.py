@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -21,14 +22,16 @@ _BY_STATUS = {
 }
 _BY_OUTCOME = {"passed": "accepted", "failed": "wrong_answer", "unsupported": "unsupported"}
 _SHOWN = 2048  # characters of output with each verdict of a check; there may be a thousand
+_MOST_TIME_LIMITS = 2
+_BLANKS = " \t\r\n"  # no other white space: a form feed is not a new line
 _BEYOND_EXPECTED = 1 << 16  # extra bytes that a right output may have: blanks at the ends of lines
 
 
 def same_output(found: str, expected: str) -> bool:
-    """Compare two outputs, apart from blanks at the ends of lines and empty lines at the end."""
+    """Compare two outputs, apart from blanks at the ends of lines and around the whole."""
 
     def lines(text: str) -> list[str]:
-        return [line.rstrip() for line in text.strip().splitlines()]
+        return [line.rstrip(_BLANKS) for line in text.strip(_BLANKS).split("\n")]
 
     return lines(found) == lines(expected)
 
@@ -50,8 +53,33 @@ async def judge(service: SandboxService, request: JudgeRequest) -> dict[str, Any
         ]
         service.pool.queue.reserve(len(tests))
         flow = Flow()
-        verdicts = await asyncio.gather(*(_judge_output(service, request, test, flow) for test in tests))
+        verdicts = await _in_order(_judge_output(service, request, test, flow) for test in tests)
     return {"passed": all(verdict["verdict"] == "accepted" for verdict in verdicts), "verdicts": verdicts}
+
+
+async def _in_order(
+    calls: Iterable[Coroutine[Any, Any, dict[str, Any]]], known: Sequence[dict[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """The verdicts of tests that run side by side, after those that are `known`.
+
+    After two time limits the remaining tests are not run. An endless program with many tests would outlast
+    its caller and never be judged.
+    """
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    verdicts = list(known)
+    too_slow = sum(verdict["verdict"] == "time_limit" for verdict in known)
+    try:
+        for task in tasks:
+            if too_slow < _MOST_TIME_LIMITS:
+                verdicts.append(await task)
+                too_slow += verdicts[-1]["verdict"] == "time_limit"
+            else:
+                verdicts.append(_verdict("time_limit", "not run: earlier tests passed the time limit"))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return verdicts
 
 
 async def _judge_output(
@@ -95,6 +123,10 @@ async def _judge_checks(
         answer = await service.pool.submit(job, flow, request.deadline_s, alone=request.alone)
         return _read(orjson.loads(answer), len(some))
 
+    async def run_alone(check: str) -> dict[str, Any]:
+        found, _ = await run_checks([check])
+        return found[0]
+
     verdicts, loaded = await run_checks(checks)
     if len(verdicts) == len(checks):
         return verdicts
@@ -102,8 +134,7 @@ async def _judge_checks(
         return verdicts * len(checks)
     # The first check of a process has all of its time and memory. A later one may have had too little.
     kept = max(1, len(verdicts) - 1)
-    alone = await asyncio.gather(*(run_checks([check]) for check in checks[kept:]))
-    return verdicts[:kept] + [found[0] for found, _ in alone]
+    return await _in_order((run_alone(check) for check in checks[kept:]), verdicts[:kept])
 
 
 def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], bool]:

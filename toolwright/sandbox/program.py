@@ -105,8 +105,8 @@ def finish(exit_code: int) -> int:
             threading._shutdown()  # type: ignore[attr-defined]
         if atexit._ncallbacks():
             atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
     except BrokenPipeError:
         pass

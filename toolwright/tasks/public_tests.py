@@ -15,6 +15,7 @@ from typing import Any
 # What HumanEval writes between a call and its value, where it does not write a doctest.
 _GIVES = r"\s*(?:#\s*)?(?:==>|==|=>|➞|-+>|returns?|should return|should be equal to)\s*"
 
+_FUTURE = re.compile(r"^from __future__ import .*\n", re.MULTILINE)
 _WORDS = {"true": "True", "false": "False"}
 
 # Runs behind a solution. Its names begin with _, so that no solution's do by chance.
@@ -68,7 +69,8 @@ def completed(code: str, declaration: str, entry_point: str) -> str:
     if not declaration:
         return code
     if re.search(rf"^\s*(async\s+)?def\s+{re.escape(entry_point)}\b", code, re.MULTILINE):
-        return f"{declaration.rstrip()}\n    pass\n\n{code}"
+        future = "".join(_FUTURE.findall(code))  # must come first in a file
+        return f"{future}{declaration.rstrip()}\n    pass\n\n{_FUTURE.sub('', code)}"
     return f"{declaration.rstrip()}\n{code}"
 
 

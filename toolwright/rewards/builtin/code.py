@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from toolwright.failures import InfrastructureFailure, TaskFailure
+from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.programs import tests_of
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 LONGEST = 1 << 18  # characters; no answer to these tasks is longer
 UNTIL_THE_LIMIT = 1_000_000  # retries: a server that comes back within reward.timeout_s is waited for
 OPEN_LIMIT_S = 10.0
-_UNJUDGED = ("queue:", "worker:", "the server is stopping")
 
 
 @SCORERS.register(
@@ -72,9 +71,6 @@ class Code:
         async with self._slots:  # the limit is for the run, not for the wait for others
             result = await client.judge(**{**request, **self._limits}, timeout=self._limit_s)
         verdicts: list[dict[str, Any]] = result["verdicts"]
-        lost = [v["reason"] for v in verdicts if v.get("reason", "").startswith(_UNJUDGED)]
-        if lost:
-            raise InfrastructureFailure(f"the sandbox at {self._url} could not run it: {lost[0]}")
         unable = [v["reason"] for v in verdicts if v["verdict"] == "unsupported"]
         if unable:
             raise TaskFailure(f"scorer 'code' cannot run this test: {unable[0]}")

@@ -29,8 +29,8 @@ def drop(solution_str: str, ground_truth: Any, *, strict: bool = False) -> dict[
 
 
 def _bag(text: str) -> list[str]:
-    tokens = (_normal(token) for token in _DIVIDED.split(text.lower()))
-    return [token for token in tokens if token and token not in _ARTICLES]
+    tokens = [token for token in map(_normal, _DIVIDED.split(text.lower())) if token]
+    return [token for token in tokens if token not in _ARTICLES] or tokens
 
 
 def _normal(token: str) -> str:

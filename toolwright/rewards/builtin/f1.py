@@ -26,6 +26,6 @@ def f1(solution_str: str, ground_truth: Any, *, strict: bool = False) -> dict[st
 
 
 def _overlap(answer: list[str], truth: list[str]) -> float:
-    if not answer or not truth or answer in WHOLE or truth in WHOLE:
+    if answer in WHOLE or truth in WHOLE:
         return float(answer == truth)
     return f1_of(answer, truth)

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolwright.rewards import SCORERS
 from toolwright.rewards.answers import boxed
-from toolwright.rewards.builtin.numeric import TAIL, number_of, numbers
+from toolwright.rewards.builtin.numeric import TAIL, number_in_box, number_of, numbers
 
 
 @SCORERS.register("gsm8k", "openai/gsm8k", needs=["final"])
@@ -20,5 +20,7 @@ def gsm8k(solution_str: str, ground_truth: Any, *, strict: bool = False) -> floa
         found = numbers(tail[:TAIL])[:1]
     else:
         box = boxed(solution_str)
-        found = [] if strict else numbers((solution_str if box is None else box)[-TAIL:])
+        if box is not None and not strict:
+            return float(number_in_box(box) == truth)
+        found = [] if strict else numbers(solution_str[-TAIL:])
     return float(bool(found) and found[-1] == truth)

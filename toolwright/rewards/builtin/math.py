@@ -9,17 +9,27 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from collections.abc import Sequence
+from math import floor, log10
 from typing import Any
 
 from toolwright.failures import TaskFailure
+from toolwright.images import text_of
 from toolwright.rewards import SCORERS
-from toolwright.rewards.answers import boxed, unfit
+from toolwright.rewards.answers import boxed, boxed_together, unfit
+from toolwright.rewards.builtin.numeric import SIGNS, THOUSANDS
+from toolwright.rewards.votes import spelled
 
 # math-verify looks for the last answer; its regular expressions are slow on a long text.
 TAIL = 4000
 DAPO_TAIL = 300
 _ANSWER = re.compile(r"answer\s*:([^\n]+)", re.IGNORECASE)
 _PLAIN = re.compile(r"-?[0-9]{1,300}")
+# A term has an operation, and is more than a fraction.
+_TERM = re.compile(
+    r"(?!-?(?:\\frac\{?[0-9]+\}?\{?[0-9]+\}?|[0-9]+/[0-9]+)$).*(?:[+*/^!|]|.-|\\(?!pi|infty|[{}]))", re.DOTALL
+)
+_SIGNS = SIGNS | str.maketrans({"°": "^\\circ", "²": "^2", "³": "^3", "½": "\\frac12"})
 
 
 @SCORERS.register(
@@ -31,50 +41,92 @@ _PLAIN = re.compile(r"-?[0-9]{1,300}")
     "HuggingFaceH4/aime_2024",
     needs=["process", "final", "math_verify"],
 )
-def math(solution_str: str, ground_truth: Any, *, strict: bool = False) -> float:
+def math(
+    solution_str: str, ground_truth: Any, prompt: Sequence[dict[str, Any]] = (), *, strict: bool = False
+) -> float:
     """`strict`: nothing counts outside of `\\boxed{}`."""
-    truth = _truth(ground_truth if isinstance(ground_truth, str) else _text(ground_truth))
+    truth = _text(ground_truth)
     box = boxed(solution_str)
-    if strict and box is None:
-        return 0.0
-    # The last box counts; math-verify would join several that stand close together into one set.
-    if box is not None and _equal(truth, _parsed(f"\\boxed{{{box}}}")):
-        return 1.0
-    start = max(0, len(solution_str) - TAIL)
-    if "\\boxed" in solution_str:
-        start = min(start, solution_str.rfind("\\boxed"))
-    return float(_equal(truth, _parsed(solution_str[start:])))
+    if box is None:
+        return float(_equal(_truth(truth), [] if strict else _parsed(solution_str[-TAIL:])))
+    # Nothing counts beside a box, or an attempt could give one answer in the box and another around it.
+    together = boxed_together(solution_str)
+    said = [box, ", ".join(together)] if len(together) > 1 else [box]
+    return float(any(_answers(one, truth, prompt) for one in said))
 
 
 @SCORERS.register("math_dapo", "math_dapo_reasoning", needs=["process", "final", "math_verify"])
-def math_dapo(solution_str: str, ground_truth: Any) -> dict[str, float]:
+def math_dapo(
+    solution_str: str, ground_truth: Any, prompt: Sequence[dict[str, Any]] = ()
+) -> dict[str, float]:
     """1 or −1, like DAPO. What counts stands near the end: after `Answer:`, or else in `\\boxed{}`."""
     end = solution_str[-DAPO_TAIL:]
     said = _ANSWER.findall(end)
     answer = boxed(said[-1] if said else end)
     if answer is None and said:
-        answer = said[-1].strip().removeprefix("$").removesuffix("$")
-    truth = _truth(ground_truth if isinstance(ground_truth, str) else _text(ground_truth))
-    right = answer is not None and _equal(truth, _parsed(f"\\boxed{{{answer}}}"))
+        answer = said[-1]
+    right = _answers(answer or "", _text(ground_truth), prompt)
     return {"score": 1.0 if right else -1.0, "acc": float(right)}
 
 
 @SCORERS.register("geo3k", "hiyouga/geometry3k", needs=["process", "final", "math_verify"])
-def geo3k(solution_str: str, ground_truth: Any) -> dict[str, float]:
+def geo3k(solution_str: str, ground_truth: Any, prompt: Sequence[dict[str, Any]] = ()) -> dict[str, float]:
     """0.9 for a right answer in `\\boxed{}`, and 0.1 for `<think>…</think>` before one, like verl."""
-    right = math(solution_str, ground_truth, strict=True)
+    right = math(solution_str, ground_truth, prompt, strict=True)
     thought, closed, rest = solution_str.partition("</think>")
     formed = float(thought.startswith("<think>") and bool(closed) and "}" in rest.partition("\\boxed{")[2])
     return {"score": 0.9 * right + 0.1 * formed, "acc": right, "format": formed}
 
 
+def _answers(said: str, truth: str, prompt: Sequence[dict[str, Any]]) -> bool:
+    """Return True if this is the truth, and not a term of the question that is worth the truth."""
+    if not _equal(_truth(truth), _alone(said)):
+        return False
+    last = spelled(said).rpartition("=")[2]
+    if not _TERM.match(last) or last == spelled(truth).rpartition("=")[2]:
+        return True
+    return not any(last in spelled(text_of(message.get("content"))) for message in prompt)
+
+
 def _equal(truth: list[Any], answer: list[Any]) -> bool:
     import math_verify
 
-    return bool(math_verify.verify(truth, answer, timeout_seconds=None, raise_on_error=True))
+    equal = math_verify.verify(
+        truth, answer, float_rounding=_decimals(truth[0]), timeout_seconds=None, raise_on_error=True
+    )
+    return bool(equal) and not _unfinished(truth[0], answer[0])
+
+
+def _decimals(truth: Any) -> int:
+    """How many decimals of a decimal fraction count: six, and for a small number three digits, or 0.0 would
+    equal it."""
+    try:
+        size = abs(complex(truth))
+    except (TypeError, OverflowError):  # not a number, or a large one
+        return 6
+    return max(6, 2 - floor(log10(size))) if 0 < size < 1 else 6
+
+
+def _unfinished(truth: Any, answer: Any) -> bool:
+    """Return True if the truth is written as a number, and the answer as the work that leads to it: 2+3 asks
+    for 5 and does not answer it."""
+    import sympy
+
+    answer = getattr(answer, "_unsorted_args", [answer])[-1]  # the last of a = b = c
+    answer = getattr(answer, "rhs", answer)
+    if not isinstance(truth, sympy.Number) or not isinstance(answer, sympy.Expr):
+        return False
+    if answer.has(sympy.Add, sympy.Function, sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit):
+        return True
+    products = (part for part in sympy.preorder_traversal(answer) if part.is_Mul)
+    return any(
+        sum(factor.is_Integer and abs(int(factor)) > 1 for factor in part.args) > 1 for part in products
+    )
 
 
 def _text(ground_truth: Any) -> str:
+    if isinstance(ground_truth, str):
+        return ground_truth
     if isinstance(ground_truth, bool) or not isinstance(ground_truth, int | float):
         raise unfit(ground_truth, "LaTeX or a number", scorer="math")
     return str(ground_truth)
@@ -88,13 +140,18 @@ def _truth(text: str) -> list[Any]:
     text = text.strip()
     if _PLAIN.fullmatch(text):
         return [sympy.Integer(text)]
-    if boxed(text) is not None:
-        found = _parsed(text)
-    else:
-        found = _parsed(f"\\boxed{{{text.removeprefix('$').removesuffix('$')}}}")
+    box = boxed(text)
+    found = _alone(text if box is None else box)
     if not any(isinstance(value, sympy.Basic | sympy.MatrixBase) for value in found):
         raise TaskFailure(f"math-verify cannot read the ground truth {text!r:.200} as mathematics")
     return found
+
+
+def _alone(text: str) -> list[Any]:
+    """The value of an answer that stands alone, in a box say."""
+    text = THOUSANDS.sub(",", text.translate(_SIGNS)).strip(" $").removesuffix(".").replace("\\%", "%")
+    # math-verify reads a percentage between dollars, and not in a box.
+    return _parsed(f"${text}$" if text.endswith("%") else f"\\boxed{{{text}}}")
 
 
 def _parsed(text: str) -> list[Any]:
