@@ -202,6 +202,32 @@ def test_a_score_that_is_not_a_finite_number_is_a_failure(answer: str, file: Pat
     assert "not a finite number" in verdict.message or "without 'score'" in verdict.message
 
 
+@pytest.mark.parametrize("steps", [0.5, "0.5", {"a": 1}, [None], [float("nan")]])
+def test_step_rewards_that_are_no_list_of_numbers_are_a_failure(steps: Any) -> None:
+    (verdict,) = ScoringFunction("f", lambda solution_str: {"score": 1.0, "step_rewards": steps}).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert (verdict.score, verdict.kind) == (None, "task")
+    assert "f returned step_rewards that are not a list of numbers: " in verdict.message
+
+
+def test_step_rewards_may_be_an_array() -> None:
+    import numpy as np
+
+    steps = np.array([0.5, 0.0])
+    (verdict,) = ScoringFunction("f", lambda solution_str: {"score": 1.0, "step_rewards": steps}).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert verdict.step_rewards == [0.5, 0.0]
+
+
+def test_a_dict_without_a_score_may_have_any_keys() -> None:
+    (verdict,) = ScoringFunction("f", lambda solution_str: {"acc": 1, 2: 3}).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert verdict.message == "f returned a dict without 'score': 2, acc"
+
+
 def test_numpy_scalars_are_numbers() -> None:
     import numpy as np
 

@@ -133,13 +133,17 @@ def verdict_of(name: str, answer: Any) -> Verdict:
     steps: list[float] = []
     if isinstance(answer, dict):
         if "score" not in answer:
-            return Verdict(message=f"{name} returned a dict without 'score': {sorted(answer)}")
-        score = answer["score"]
-        found = [_number(value) for value in answer.get(STEPS) or ()]
-        steps = [value for value in found if value is not None]
-        if len(steps) < len(found):
             return Verdict(
-                message=f"{name} returned step_rewards that are not numbers: {answer[STEPS]!r:.200}"
+                message=f"{name} returned a dict without 'score': {', '.join(sorted(map(str, answer)))}"
+            )
+        score = answer["score"]
+        given = answer.get(STEPS)
+        given = given.tolist() if hasattr(given, "tolist") else given
+        found = [_number(value) for value in given] if isinstance(given, list | tuple) else []
+        steps = [value for value in found if value is not None]
+        if given is not None and (len(steps) < len(found) or not isinstance(given, list | tuple)):
+            return Verdict(
+                message=f"{name} returned step_rewards that are not a list of numbers: {given!r:.200}"
             )
         values = {str(key): _number(value) for key, value in answer.items() if key not in ("score", STEPS)}
         # Parts are numbers; a text among them, such as the answer that was found, is dropped.

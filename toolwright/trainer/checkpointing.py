@@ -26,7 +26,10 @@ class Checkpointer:
         self.saved_step = self.exported_step = -1
         self.saved_at = time.monotonic()  # or since when there was nothing to save
         self.returns: list[int] = []  # the step of each return, since it was another
-        self.remedy = f"go on with: {resume_command(self.config.run, folder)}"
+
+    @property
+    def remedy(self) -> str:
+        return f"go on with: {resume_command(self.config.run, self.folder)}"
 
     def save_if_due(self) -> None:
         """Save after so many steps or so much time. A run gives the same numbers whenever it saves."""
