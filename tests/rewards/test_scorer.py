@@ -80,6 +80,10 @@ def wrong(a, b):
 async def later(data_source, solution_str, ground_truth, extra_info):
     return 0.0
 
+class Later:
+    async def __call__(self, solution_str):
+        return 0.0
+
 number = 5
 '''
 
@@ -285,6 +289,17 @@ def test_a_batch_function_gets_columns(scorer: Callable[..., Scorer]) -> None:
     assert [t.reward for t in scored(scorer("narrow"), "yes", "no")] == [1.0, 0.0]
 
 
+def test_a_column_that_no_task_has_is_an_error_before_the_first_attempt(
+    scorer: Callable[..., Scorer],
+) -> None:
+    made = scorer("batch")
+    made.check([attempt("yes").task])
+    bare = Task("t", [{"role": "user", "content": "?"}], "yes", extra_info={"answer": "yes"})
+    with pytest.raises(UserError, match=r"task t: the reward function takes `level`.*it has .*, answer\."):
+        made.check([attempt("yes").task, bare])
+    scorer("narrow").check([bare])
+
+
 def test_a_batch_that_cannot_be_scored_fails_whole_and_a_bad_score_alone(
     scorer: Callable[..., Scorer],
 ) -> None:
@@ -383,6 +398,7 @@ def test_a_file_or_a_module_is_found_whatever_the_working_directory(
         ("equall", "has no 'equall'; did you mean 'equal'?"),
         ("wrong", r"has the signature \(a, b\); expected f\(data_source"),
         ("later", "is async"),
+        ("Later", "is async"),
         ("number", "is a int, not a function"),
     ],
 )

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from toolwright.failures import UserError
 from toolwright.rewards.builder import OWN, SCORERS, ScorerBuilder
-from toolwright.rewards.function import Verdict
-from toolwright.rewards.item import of_attempt, of_task
+from toolwright.rewards.function import COLUMNS, Verdict
+from toolwright.rewards.item import Item, of_attempt, of_task
 from toolwright.rewards.part import RewardPart
 from toolwright.trajectory import Failure, Task, Trajectory
 
@@ -36,9 +37,12 @@ class Scorer:
             raise
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """Raises UserError for a ground truth that a built-in scorer cannot use, before the first attempt."""
+        """Raises UserError for a ground truth that a built-in scorer cannot use, or a column that a function
+        takes and a task does not have, before the first attempt."""
         items = [of_task(task) for task in tasks]
         for part in self._parts:
+            for item in items if part.columns else ():
+                _must_have(item, part.columns)
             part.check(items)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
@@ -93,6 +97,16 @@ class Scorer:
         ]
         steps = [sum(of_one) for of_one in zip(*by_part, strict=True)]
         return Verdict(total, parts if right is None else {**parts, "acc": right}, steps)
+
+
+def _must_have(item: Item, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in item["extra_info"]:
+            raise UserError(
+                f"task {item['id']}: the reward function takes `{name}`, which the task does not have; it has "
+                f"{', '.join([*COLUMNS, *item['extra_info']])}. Further columns of a file belong into its object "
+                "`extra_info`; the right answer is `ground_truth`"
+            )
 
 
 def _checked(verdict: Verdict, trajectory: Trajectory) -> Verdict:

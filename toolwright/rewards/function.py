@@ -49,6 +49,14 @@ class ScoringFunction:
         )
 
     @property
+    def columns(self) -> list[str]:
+        """What a batch function cannot be called without and every task must have in its extra_info."""
+        parameters = inspect.signature(self._target).parameters.values()
+        needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        known = {*COLUMNS, *VERL_COLUMNS, *self._settings}
+        return [name for name in needed if name not in known] if self.whole_batch else []
+
+    @property
     def reads_truth(self) -> bool:
         """True if the score may depend on the ground truth, and so say right or wrong."""
         return self._accepts is None or not self._accepts.isdisjoint(("ground_truth", "ground_truths"))
@@ -162,7 +170,7 @@ def _form(
     """Whether the function takes a whole batch, and which arguments it gets (None: every column)."""
     if not callable(target):
         raise UserError(f"{name} is a {type(target).__name__}, not a function {FORMS}")
-    if inspect.iscoroutinefunction(target):
+    if inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__):
         raise UserError(f"{name} is async; write it as a plain function {FORMS}")
     try:
         parameters = inspect.signature(target).parameters.values()
