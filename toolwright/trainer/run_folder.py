@@ -20,6 +20,7 @@ from pathlib import Path
 
 from toolwright import __version__
 from toolwright.config import schema, yaml_file
+from toolwright.config.keys import flatten, format_value
 from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
 from toolwright.models.tokenizer import Tokenizer
@@ -122,6 +123,17 @@ class RunFolder:
                         f"another run has begun in {self.path} meanwhile; choose another run.name"
                     ) from None
                 self.path = _unused(claimed)
+
+    def changed_settings(self, config: schema.CommandConfig) -> list[str]:
+        """The settings that differ from those the run had until now, as `key=new (was old)`."""
+        before = dict(flatten(yaml_file.read_yaml(self.path / "config.yaml")))
+        now = dict(flatten(config.model_dump(mode="json")))
+        changed = [key for key in now if key in before and before[key] != now[key]]
+        return [
+            f"{key}={format_value(now[key])} (was {format_value(before[key])})"
+            for key in changed
+            if not key.startswith("run.")
+        ]
 
     def log(self, text: str) -> None:
         with (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -66,8 +66,8 @@ class RunLog:
         )
         return self.tracking
 
-    def announce(self) -> None:
-        """Say what is about to run."""
+    def announce(self, changed: Sequence[str] = ()) -> None:
+        """Say what is about to run, and which settings of a resumed run are others than before."""
         trainer, config, roles = self.trainer, self.config, self.trainer.roles
         parameters = roles.learners.parameters
         self.say(f"run folder {self.folder.path}")
@@ -91,7 +91,8 @@ class RunLog:
                     limit = f"more than {config.model.context:,} tokens with their answers (model.context)"
                 self.say(f"{skipped:,} {kind} prompts are too long and were skipped: {limit}")
         if trainer.step_done:
-            self.say(f"going on after step {trainer.step_done}")
+            others = f"; other than before: {', '.join(changed)}" if changed else ""
+            self.say(f"going on after step {trainer.step_done}{others}")
         if trainer.step_done >= config.train.steps:
             self.say(f"all {config.train.steps} steps are done; raise train.steps to train further")
 
