@@ -184,9 +184,20 @@ def test_an_exception_is_a_failure_with_its_traceback(scorer: Callable[..., Scor
     assert bad.failure.kind == "task"
     assert 'raise ValueError("no such answer")' in bad.failure.message
     assert "rewards.py:equal" in bad.failure.message
+    assert "toolwright/rewards" not in bad.failure.message, "frames of ours say nothing to the author"
     assert good.reward == 1.0
     assert "SystemExit" in leaving.failure.message
     assert lost.failure.kind == "infrastructure"
+
+
+def test_a_reason_why_nothing_is_scored_is_logged_once(
+    scorer: Callable[..., Scorer], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = scorer("equal")
+    for answer in ("raise", "raise", "nan", "nan", "raise"):
+        scored(made, answer)
+    assert [record.getMessage().count("no such answer") for record in caplog.records] == [2, 0]
+    assert "nan (float), not a finite number" in caplog.records[1].getMessage()
 
 
 @pytest.mark.parametrize("answer", ["nan", "inf", "none", "text", "list", "no score"])

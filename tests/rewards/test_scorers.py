@@ -131,7 +131,7 @@ def test_f1_is_the_overlap_of_words_with_the_best_truth(answer: str, truth: Any,
     ("scorer", "truth", "message"),
     [
         ("numeric", ["12"], r"must be a number for scorer 'numeric', found list \['12'\]"),
-        ("numeric", None, "found none"),
+        ("numeric", None, "found none; .*reward_model.ground_truth.*task.params.answer"),
         ("numeric", "twelve", "found str 'twelve'"),
         ("numeric", float("nan"), "found float"),
         ("gsm8k", {"answer": 1}, "scorer 'gsm8k', found dict"),

@@ -33,6 +33,8 @@ class Registered:
         # If no name is known here, the registry itself checks the name later.
         if ":" in name or not known or name in known:
             return None
+        if name.endswith(".py"):
+            return f"{name} is a file: say which {self.kind} in it, as {name}:NAME"
         hint = nearest(name, known)
         listed = f" Known: {', '.join(sorted(known))}" if hint.startswith("did") else ""
         return f"unknown {self.kind} {name!r}; {hint}{listed}"

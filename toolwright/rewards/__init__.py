@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MOST_LOGGED = 20  # reasons why attempts could not be scored
+
 
 class Scorer:
     """Gives trajectories their rewards. Any thread and any event loop may call it."""
@@ -27,6 +29,7 @@ class Scorer:
         """`default` is the tasks' own scorer; `sandbox_url` the run's own server, if it has one."""
         self._weights = dict(config.parts)
         self._parts: list[RewardPart] = []
+        self._logged: set[str] = set()  # reasons why attempts were not scored
         builder = ScorerBuilder(config, default=default, sandbox_url=sandbox_url)
         try:
             for name in config.parts or [config.function or OWN]:
@@ -61,11 +64,19 @@ class Scorer:
             else:
                 trajectory.reward, trajectory.reward_parts = verdict.score, verdict.parts
                 trajectory.step_rewards = verdict.step_rewards
-        _report(verdicts)
+        self._log(verdicts)
 
     def close(self) -> None:
         for part in self._parts:
             part.close()
+
+    def _log(self, verdicts: Sequence[Verdict]) -> None:
+        """Logs each reason once: the run counts the attempts. An exception is known by where it was raised."""
+        for message in (verdict.message for verdict in verdicts if verdict.score is None):
+            place = message.rpartition("\n")[0] or message
+            if place not in self._logged and len(self._logged) < MOST_LOGGED:
+                self._logged.add(place)
+                log.warning("an attempt could not be scored: %s", message)
 
     def _weighted_sum(self, verdicts: Sequence[Verdict]) -> Verdict:
         """Σ weight · score, in all and by turn. Records the score of each part. If a part failed, there is
@@ -115,14 +126,3 @@ def _checked(verdict: Verdict, trajectory: Trajectory) -> Verdict:
     if given in (0, turns):
         return verdict
     return Verdict(message=f"a scorer returned {given} step_rewards for an attempt of {turns} turns")
-
-
-def _report(verdicts: Sequence[Verdict]) -> None:
-    failed = [verdict for verdict in verdicts if verdict.score is None]
-    if failed:
-        log.warning(
-            "%d of %d attempts could not be scored; the first: %s",
-            len(failed),
-            len(verdicts),
-            failed[0].message,
-        )

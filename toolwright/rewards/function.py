@@ -123,11 +123,13 @@ class ScoringFunction:
 
 
 def failed(name: str, error: BaseException) -> Verdict:
-    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure."""
+    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure. The frame of the
+    call, which is ours, is left out."""
     kind: FailureKind = "infrastructure" if isinstance(error, InfrastructureFailure) else "task"
     if isinstance(error, TaskFailure):
         return Verdict(message=str(error))
-    tail = "".join(traceback.format_exception(error, limit=-4)).strip()
+    place = error.__traceback__ and error.__traceback__.tb_next
+    tail = "".join(traceback.format_exception(type(error), error, place, limit=-4)).strip()
     return Verdict(kind=kind, message=f"{name} raised {type(error).__name__}\n{tail}")
 
 
