@@ -91,6 +91,15 @@ def test_a_file_that_may_not_be_read_or_written_is_one_sentence(
     assert capsys.readouterr().err == f"toolwright: {tmp_path}/tasks.parquet: Permission denied\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_behind_standard_output_is_one_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "toolwright", "config"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "toolwright: [Errno 28] No space left on device\n")
+
+
 def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         f"set -o pipefail; {sys.executable} -m toolwright config --explain | head -n 1",

@@ -20,7 +20,7 @@ from toolwright.observe.outlet import silence
 from toolwright.registry import added_to, load_object
 
 # Errors of the system that the user can mend: rights, a read-only disk, a full one, a quota, a long name.
-NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)
+NOT_OURS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)
 USAGE = """\
 usage: toolwright COMMAND [argument …]
 
@@ -58,9 +58,14 @@ def main(argv: list[str] | None = None) -> int:
         silence(sys.stdout)  # the reader (`| head`) has gone; Python would print an error while closing
         return 0
     except OSError as error:
-        if error.errno not in NOT_OURS or error.filename is None:
+        if error.errno not in NOT_OURS:
             raise
-        _print_error(f"toolwright: {visible(str(error.filename))}: {error.strerror}")
+        where = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        _print_error(f"toolwright: {visible(where)}")
+        try:
+            sys.stdout.flush()
+        except OSError:  # it is what is full
+            silence(sys.stdout)
         return 2
 
 

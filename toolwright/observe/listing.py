@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,7 +56,7 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
     if hidden:
         console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
     console.print(
-        Text(f"\ntoolwright view {visible(str(run))} --step {steps[-1]}, --best, --worst", style="dim")
+        Text(f"\ntoolwright view {_word(run)} --step {steps[-1]}, --best, --worst", style="dim")
     )
 
 
@@ -88,7 +89,7 @@ def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group],
     name = visible(groups[0].trajectories[0].group)
     console.print(
         Text(
-            f"\ntoolwright view {visible(str(run))} --step {step} --group {name}, --best, --worst",
+            f"\ntoolwright view {_word(run)} --step {step} --group {name}, --best, --worst",
             style="dim",
         )
     )
@@ -145,6 +146,11 @@ def show_attempts(
             _block(console, one.segment.source, text + note, COLOURS.get(one.segment.source, ""))
         if t.failure is not None:
             _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")
+
+
+def _word(run: Path) -> str:
+    """The run as a word of a shell command."""
+    return shlex.quote(visible(str(run)))
 
 
 def _block(console: Console, who: str, text: str, colour: str) -> None:

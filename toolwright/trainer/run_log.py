@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -114,7 +115,7 @@ class RunLog:
                 f"{sampled.rounds} rounds had attempts that differ"
             )
         for text in filter(None, [warning.check(sampled) for warning in self.warnings]):
-            self.say(f"step {step}: {text}; toolwright view {self.folder.path} shows them")
+            self.say(f"step {step}: {text}; toolwright view {shlex.quote(str(self.folder.path))} shows them")
 
     def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
         """1.0, with a warning, if engine and learner are too far apart."""
