@@ -221,9 +221,7 @@ def test_text_with_a_byte_order_mark_is_read_in_its_encoding(
 
 
 @pytest.mark.parametrize(("line", "cells"), [("How, why?,because", 3), ("Why?", 1)])
-def test_a_csv_line_with_cells_too_many_or_too_few_is_an_error(
-    tmp_path: Path, line: str, cells: int
-) -> None:
+def test_a_csv_line_with_cells_too_many_or_too_few_is_an_error(tmp_path: Path, line: str, cells: int) -> None:
     path = tmp_path / "tasks.csv"
     path.write_text(f'prompt,answer\n"a, b?",2\n\n{line}\n')
     with pytest.raises(UserError, match=rf"tasks\.csv, line 4 has {cells} cells?, the header has 2"):

@@ -60,7 +60,7 @@ def annotated(
     return f"{city} {days} {unit}"
 
 
-def counting(most: int):  # noqa: ANN201 - a generator is no tool
+def counting(most: int):
     """Count to a number."""
     yield from range(most)
 

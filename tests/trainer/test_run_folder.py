@@ -191,7 +191,7 @@ def test_two_runs_that_begin_at_once_do_not_share_a_folder(
     named = schema.Config(run=schema.RunConfig(dir=str(tmp_path), name="x"))
     first, second = (RunFolder.claim(named.run, made_of=()) for _ in range(2))
     first.begin(named, command=["a"])
-    with pytest.raises(UserError, match="another run has begun in .*/x meanwhile; choose another run.name"):
+    with pytest.raises(UserError, match=r"another run has begun in .*/x meanwhile; choose another run\.name"):
         second.begin(named, command=["b"])
     unnamed = schema.Config(run=schema.RunConfig(dir=str(tmp_path)))
     first, second = (RunFolder.claim(unnamed.run, made_of=("grpo", "sums")) for _ in range(2))
@@ -215,7 +215,9 @@ def test_a_run_that_still_goes_is_not_resumed(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         lines = noted.read_text().splitlines()
         noted.write_text(
-            "\n".join([*lines[:-1], f"process {other.pid} on {socket.gethostname()}, begun {born(other.pid)}\n"])
+            "\n".join(
+                [*lines[:-1], f"process {other.pid} on {socket.gethostname()}, begun {born(other.pid)}\n"]
+            )
         )
         with pytest.raises(UserError, match=f"/x is in use: process {other.pid} still runs it"):
             RunFolder.claim(resumed, made_of=())

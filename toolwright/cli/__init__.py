@@ -43,8 +43,8 @@ class CommandParser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Run one command. A mistake of the user is one message on stderr and exit status 2."""
     words = sys.argv[1:] if argv is None else argv
-    _open_standard_streams()
     try:
+        _open_standard_streams()
         status = _dispatch(words)
         sys.stdout.flush()  # so that a closed pipe is noticed here
         return status

@@ -76,7 +76,8 @@ class Start:
             )
         if keeps(config.run):
             run = Path(config.run.dir, str(config.run.name))
-            print(f"\nattempts  toolwright view {shlex.quote(str(run))} --step 0\nreport    {run / 'report.html'}")
+            print(f"\nattempts  toolwright view {shlex.quote(str(run))} --step 0")
+            print(f"report    {run / 'report.html'}")
         self._check(paired)
         return figures
 

@@ -50,7 +50,7 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
 
 
 def _must_fit(model: torch.nn.Module) -> None:
-    """Raise a UserError if the weights alone are larger than memory: an architecture's own sizes are large."""
+    """Raise a UserError if the weights alone exceed memory: an architecture's own sizes are large."""
     count = sum(p.numel() for p in model.parameters())
     needed, there = 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

@@ -55,9 +55,7 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
     console.print(table)
     if hidden:
         console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
-    console.print(
-        Text(f"\ntoolwright view {_word(run)} --step {steps[-1]}, --best, --worst", style="dim")
-    )
+    console.print(Text(f"\ntoolwright view {_word(run)} --step {steps[-1]}, --best, --worst", style="dim"))
 
 
 def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:

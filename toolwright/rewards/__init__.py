@@ -71,7 +71,7 @@ class Scorer:
             part.close()
 
     def _log(self, verdicts: Sequence[Verdict]) -> None:
-        """Logs each reason once: the run counts the attempts. An exception is known by where it was raised."""
+        """Logs each reason once; the run counts attempts. An exception is known by where it was raised."""
         for message in (verdict.message for verdict in verdicts if verdict.score is None):
             place = message.rpartition("\n")[0] or message
             if place not in self._logged and len(self._logged) < MOST_LOGGED:
@@ -114,9 +114,9 @@ def _must_have(item: Item, columns: Sequence[str]) -> None:
     for name in columns:
         if name not in item["extra_info"]:
             raise UserError(
-                f"task {item['id']}: the reward function takes `{name}`, which the task does not have; it has "
-                f"{', '.join([*COLUMNS, *item['extra_info']])}. Further columns of a file belong into its object "
-                "`extra_info`; the right answer is `ground_truth`"
+                f"task {item['id']}: the reward function takes `{name}`, which the task does not have; it "
+                f"has {', '.join([*COLUMNS, *item['extra_info']])}. Further columns of a file belong into its "
+                "object `extra_info`; the right answer is `ground_truth`"
             )
 
 

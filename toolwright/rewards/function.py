@@ -123,8 +123,8 @@ class ScoringFunction:
 
 
 def failed(name: str, error: BaseException) -> Verdict:
-    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure. The frame of the
-    call, which is ours, is left out."""
+    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure. The frame of
+    the call, which is ours, is left out."""
     kind: FailureKind = "infrastructure" if isinstance(error, InfrastructureFailure) else "task"
     if isinstance(error, TaskFailure):
         return Verdict(message=str(error))
@@ -147,7 +147,7 @@ def verdict_of(name: str, answer: Any) -> Verdict:
                 message=f"{name} returned a dict without 'score': {', '.join(sorted(map(str, answer)))}"
             )
         score = answer["score"]
-        given = answer.get(STEPS)
+        given: Any = answer.get(STEPS)
         given = given.tolist() if hasattr(given, "tolist") else given
         found = [_number(value) for value in given] if isinstance(given, list | tuple) else []
         steps = [value for value in found if value is not None]

@@ -96,7 +96,9 @@ class RecordFolder:
         """By answer; the last word on it counts. A line that was cut short is left out."""
         found: dict[str, Feedback] = {}
         file = self.path / "feedback.jsonl"
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file.is_file() else (), 1):
+        for number, line in enumerate(
+            file.read_text(encoding="utf-8").splitlines() if file.is_file() else (), 1
+        ):
             try:
                 one = Feedback(**json.loads(line))
             except (ValueError, TypeError):

@@ -100,7 +100,8 @@ class Signature:
             else:
                 default = ... if parameter.default is parameter.empty else parameter.default
                 about = documented.get(parameter.name) or _noted(parameter.annotation)
-                described = {"description": about} if about else {}  # else as `Field` in the annotation says
+                # Without one, a `Field` in the annotation may describe it.
+                described: dict[str, Any] = {"description": about} if about else {}
                 # By alias, because a parameter may be called `json` or `model_config`, a field may not.
                 place = Field(default, alias=parameter.name, **described)
                 fields[f"p{len(fields)}"] = (parameter.annotation, place)

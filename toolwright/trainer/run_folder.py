@@ -79,8 +79,8 @@ class RunFolder:
                 raise UserError(f"nothing to resume: there is no run folder {path}")
             if worker := run_folders.worker(path):
                 raise UserError(
-                    f"run folder {path} is in use: process {worker} still runs it; wait for its end, or stop it "
-                    f"with `kill {worker}`, which writes a checkpoint"
+                    f"run folder {path} is in use: process {worker} still runs it; wait for its end, or stop "
+                    f"it with `kill {worker}`, which writes a checkpoint"
                 )
         elif path.exists():
             raise UserError(
