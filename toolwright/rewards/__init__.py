@@ -115,8 +115,8 @@ def _must_have(item: Item, columns: Sequence[str]) -> None:
         if name not in item["extra_info"]:
             raise UserError(
                 f"task {item['id']}: the reward function takes `{name}`, which the task does not have; it "
-                f"has {', '.join([*COLUMNS, *item['extra_info']])}. Further columns of a file belong into its "
-                "object `extra_info`; the right answer is `ground_truth`"
+                f"has {', '.join([*COLUMNS, *item['extra_info']])}. Further columns of a file belong "
+                "into its object `extra_info`; the right answer is `ground_truth`"
             )
 
 

@@ -149,7 +149,7 @@ def _csv(path: Path) -> list[Row]:
             if len(cells) != len(header):
                 raise UserError(
                     f"{path}, line {reader.line_num} has {len(cells)} cell{'s' * (len(cells) != 1)}, "
-                    f"the header has {len(header)}; put text with a separator or a quote in it between double quotes"
+                    f"the header has {len(header)}; put text that has a separator or a quote into quotes"
                 )
             rows.append({name: cell for name, cell in zip(header, cells, strict=True) if name})
     except csv.Error as error:

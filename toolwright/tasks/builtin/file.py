@@ -148,7 +148,7 @@ def task_of_row(row: Row, *, id: str, where: str, images: str = "images", answer
     if row.get("prompt") is None:
         raise UserError(
             f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}. To say which column "
-            "is the prompt and which the answer: toolwright data prepare hub FILE --map prompt=… --map answer=…"
+            "is what: toolwright data prepare hub FILE --map prompt=… --map answer=…"
         )
     extra = row.get("extra_info")
     if extra is not None and not isinstance(extra, dict):
