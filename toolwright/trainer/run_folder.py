@@ -90,7 +90,8 @@ class RunFolder:
         as_now = os.access in os.supports_effective_ids  # as who writes, not as who started it
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK, effective_ids=as_now):
             why = "cannot be written to" if there.is_dir() else "is not a folder"
-            raise UserError(f"no run can be kept in {path}: {there.resolve()} {why}; choose another run.dir")
+            shown = there if there.name else there.resolve()  # "." tells nobody where
+            raise UserError(f"no run can be kept in {path}: {shown} {why}; choose another run.dir")
         return cls(path, new=not run.resume, made_up=run.name is None)
 
     def begin(

@@ -92,8 +92,9 @@ class RunLog:
                     limit = f"more than {config.model.context:,} tokens with their answers (model.context)"
                 self.say(f"{skipped:,} {kind} prompts are too long and were skipped: {limit}")
         if trainer.step_done:
-            others = f"; other than before: {', '.join(changed)}" if changed else ""
-            self.say(f"going on after step {trainer.step_done}{others}")
+            self.say(f"going on after step {trainer.step_done}")
+        if changed:
+            self.say(f"other settings than before: {', '.join(changed)}")
         if trainer.step_done >= config.train.steps:
             self.say(f"all {config.train.steps} steps are done; raise train.steps to train further")
 
