@@ -68,6 +68,38 @@ def test_config_prints_yaml_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", [["--help"], ["config", "--explain"], ["trian"]])
+def test_an_encoding_without_our_signs_is_no_error(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "toolwright", *words],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == (2 if words == ["trian"] else 0)
+    assert done.stdout.isascii()
+
+
+def test_a_file_that_may_not_be_read_or_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "tasks.parquet"))
+
+    monkeypatch.setattr(toolwright.cli, "_dispatch", refuse)
+    assert main(["data", "prepare", "countdown"]) == 2
+    assert capsys.readouterr().err == f"toolwright: {tmp_path}/tasks.parquet: Permission denied\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_behind_standard_output_is_one_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "toolwright", "config"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "toolwright: [Errno 28] No space left on device\n")
+
+
 def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         f"set -o pipefail; {sys.executable} -m toolwright config --explain | head -n 1",

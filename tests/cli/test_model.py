@@ -212,3 +212,14 @@ def test_a_real_model_from_the_hub_or_a_wheel_chats(tmp_path: Path) -> None:
     for _ in range(24):
         prompt.append(int(tiny.logits(decoder, prompt)[-1].argmax()))
     assert "Paris" in tokenizer.decode(prompt)
+
+
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["hidden_size=1000000", "intermediate_size=1000000", "num_hidden_layers=2"]
+    assert main(["model", "init", "llama", *words, "--out", str(tmp_path / "huge")]) == 2
+    said = capsys.readouterr().err
+    assert "14,000,529,000,000 parameters take 56,002 GB, and this machine has " in said
+    assert "make it smaller, with num_hidden_layers=2 hidden_size=64 for instance" in said
+    assert not list(tmp_path.iterdir())

@@ -46,6 +46,16 @@ def test_runs_at_any_depth_are_listed(home: Path, capsys: pytest.CaptureFixture[
     assert row["size"] == sum(f.stat().st_size for f in (home / "runs/sweep/dapo").rglob("*") if f.is_file())
 
 
+def test_options_of_the_listing_need_no_word_before_them(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "--json", "--dir", "runs/sweep"]) == 0
+    assert [row["path"] for row in json.loads(capsys.readouterr().out)] == ["runs/sweep/dapo"]
+    with pytest.raises(SystemExit):
+        main(["runs", "--help"])
+    assert "compare" in capsys.readouterr().out
+
+
 def test_a_run_is_running_while_its_process_lives_and_its_report_is_not_written(home: Path) -> None:
     run = home / "runs/plain"
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -43,3 +43,8 @@ def test_the_default_of_every_marked_key_is_a_known_name() -> None:
 
 def test_a_package_without_names_judges_nothing() -> None:
     assert Registered("thing", "toolwright.nowhere").problem("anything") is None
+
+
+def test_a_file_without_a_name_in_it_asks_for_the_name() -> None:
+    said = MARKED["reward.function"].problem("my_reward.py")
+    assert said == "my_reward.py is a file: say which scorer in it, as my_reward.py:NAME"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from tests.docs.blocks import LANGUAGES, CodeBlock, ShellCommand, blocks, pages_with_code
 from tests.docs.pages import DOCS, chinese_page, english_pages
 from toolwright.cli import main
+from toolwright.tools.toolbox import Toolbox
 
 LAUNCHED = ("train", "eval", "sft")
 GROUPS = ("data", "model", "sandbox", "workflow")
@@ -78,3 +80,11 @@ def test_a_chinese_page_has_the_code_of_its_english_one(page: Path) -> None:
         return [block.code for block in blocks(of) if block.language in ("sh", "python", "yaml", "json")]
 
     assert code(chinese_page(page)) == code(page)
+
+
+def test_the_tool_with_state_shows_the_policy_its_note_alone(tmp_path: Path) -> None:
+    """What the run fills in is no argument of the policy's, who would have to make it up."""
+    for block in blocks(DOCS / "write-your-own-tool.md"):
+        block.write_file(tmp_path)
+    (offered,) = asyncio.run(Toolbox({"notes": {"path": f"{tmp_path}/notes.py:Notes"}}).schemas())
+    assert list(offered["function"]["parameters"]["properties"]) == ["note"]

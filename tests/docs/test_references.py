@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, ROOT
 from toolwright import Trainer
 
 RUNS = {
@@ -102,3 +104,12 @@ def test_every_preset_says_when_to_use_it() -> None:
     page = (DOCS / "algorithm-presets.md").read_text(encoding="utf-8")
     for preset in Path(DOCS.parent / "toolwright/config/presets/algorithm").glob("*.yaml"):
         assert f"\n| `{preset.stem}` |" in page, f"say in docs/algorithm-presets.md when to use {preset.stem}"
+
+
+@pytest.mark.parametrize("page", ["install.md", "install.zh.md"])
+def test_the_table_of_extras_misses_none(page: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = re.findall(r"^\| (`[^|]+) \|", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name for cell in listed for name in re.findall("`([^`]+)`", cell)} == {
+        *project["optional-dependencies"]
+    }

@@ -32,6 +32,13 @@ def test_a_run_is_listed_step_by_step(view: View) -> None:
     assert lines[6].split()[0] == "6"
 
 
+def test_the_command_below_a_listing_can_be_pasted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = run.rename(run.with_name("my run"))
+    for words in ([], ["--step", "2"]):
+        assert main([str(named), *words]) == 0
+        assert f"toolwright view '{named}' --step " in capsys.readouterr().out
+
+
 def test_a_step_is_listed_group_by_group(view: View) -> None:
     lines = [" ".join(line.split()) for line in view("--step", "2").splitlines()]
     assert lines[0] == "step 2"

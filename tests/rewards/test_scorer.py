@@ -80,6 +80,10 @@ def wrong(a, b):
 async def later(data_source, solution_str, ground_truth, extra_info):
     return 0.0
 
+class Later:
+    async def __call__(self, solution_str):
+        return 0.0
+
 number = 5
 '''
 
@@ -180,9 +184,20 @@ def test_an_exception_is_a_failure_with_its_traceback(scorer: Callable[..., Scor
     assert bad.failure.kind == "task"
     assert 'raise ValueError("no such answer")' in bad.failure.message
     assert "rewards.py:equal" in bad.failure.message
+    assert "toolwright/rewards" not in bad.failure.message, "frames of ours say nothing to the author"
     assert good.reward == 1.0
     assert "SystemExit" in leaving.failure.message
     assert lost.failure.kind == "infrastructure"
+
+
+def test_a_reason_why_nothing_is_scored_is_logged_once(
+    scorer: Callable[..., Scorer], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = scorer("equal")
+    for answer in ("raise", "raise", "nan", "nan", "raise"):
+        scored(made, answer)
+    assert [record.getMessage().count("no such answer") for record in caplog.records] == [2, 0]
+    assert "nan (float), not a finite number" in caplog.records[1].getMessage()
 
 
 @pytest.mark.parametrize("answer", ["nan", "inf", "none", "text", "list", "no score"])
@@ -200,6 +215,32 @@ def test_a_score_that_is_not_a_finite_number_is_a_failure(answer: str, file: Pat
     assert verdict.score is None
     assert verdict.kind == "task"
     assert "not a finite number" in verdict.message or "without 'score'" in verdict.message
+
+
+@pytest.mark.parametrize("steps", [0.5, "0.5", {"a": 1}, [None], [float("nan")]])
+def test_step_rewards_that_are_no_list_of_numbers_are_a_failure(steps: Any) -> None:
+    (verdict,) = ScoringFunction("f", lambda solution_str: {"score": 1.0, "step_rewards": steps}).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert (verdict.score, verdict.kind) == (None, "task")
+    assert "f returned step_rewards that are not a list of numbers: " in verdict.message
+
+
+def test_step_rewards_may_be_an_array() -> None:
+    import numpy as np
+
+    steps = np.array([0.5, 0.0])
+    (verdict,) = ScoringFunction("f", lambda solution_str: {"score": 1.0, "step_rewards": steps}).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert verdict.step_rewards == [0.5, 0.0]
+
+
+def test_a_dict_without_a_score_may_have_any_keys() -> None:
+    (verdict,) = ScoringFunction("f", lambda solution_str: {"acc": 1, 2: 3}).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert verdict.message == "f returned a dict without 'score': 2, acc"
 
 
 def test_numpy_scalars_are_numbers() -> None:
@@ -257,6 +298,17 @@ def test_verls_batch_form_gets_its_four_lists_and_its_settings() -> None:
 def test_a_batch_function_gets_columns(scorer: Callable[..., Scorer]) -> None:
     assert [t.reward for t in scored(scorer("batch"), "yes", "no", "yes")] == [2.0, 0.0, 2.0]
     assert [t.reward for t in scored(scorer("narrow"), "yes", "no")] == [1.0, 0.0]
+
+
+def test_a_column_that_no_task_has_is_an_error_before_the_first_attempt(
+    scorer: Callable[..., Scorer],
+) -> None:
+    made = scorer("batch")
+    made.check([attempt("yes").task])
+    bare = Task("t", [{"role": "user", "content": "?"}], "yes", extra_info={"answer": "yes"})
+    with pytest.raises(UserError, match=r"task t: the reward function takes `level`.*it has .*, answer\."):
+        made.check([attempt("yes").task, bare])
+    scorer("narrow").check([bare])
 
 
 def test_a_batch_that_cannot_be_scored_fails_whole_and_a_bad_score_alone(
@@ -357,6 +409,7 @@ def test_a_file_or_a_module_is_found_whatever_the_working_directory(
         ("equall", "has no 'equall'; did you mean 'equal'?"),
         ("wrong", r"has the signature \(a, b\); expected f\(data_source"),
         ("later", "is async"),
+        ("Later", "is async"),
         ("number", "is a int, not a function"),
     ],
 )

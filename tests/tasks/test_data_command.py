@@ -136,3 +136,10 @@ def test_show_prints_rows_counts_and_columns(tmp_path: Path, capsys: pytest.Capt
     assert "8  a" in shown
     with pytest.raises(UserError, match="no such file"):
         main(["show", str(tmp_path / "none.parquet")])
+
+
+def test_a_number_of_rows_that_cannot_be_is_an_error_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("0", "many"):
+        with pytest.raises(SystemExit):
+            main(["prepare", "countdown", "--train", text])
+        assert f"argument --train: expected a whole number above 0, found '{text}'" in capsys.readouterr().err

@@ -198,6 +198,43 @@ def test_a_missing_file_or_another_kind_of_file_is_an_error(tmp_path: Path) -> N
         load(schema.TaskConfig(name="file"), seed=0)
 
 
+def test_text_that_is_not_utf8_is_named_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(json.dumps(row()).encode() + '\n{"prompt": "Größe?"}\n'.encode("latin-1"))
+    with pytest.raises(UserError, match=r"tasks\.jsonl, line 2 is not UTF-8.*iconv -f LATIN1 -t UTF-8"):
+        rows.read(path)
+    table = tmp_path / "tasks.csv"
+    table.write_bytes("prompt\nGröße?\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"tasks\.csv, line 2 is not UTF-8"):
+        rows.read(table)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.csv"])
+def test_text_with_a_byte_order_mark_is_read_in_its_encoding(
+    tmp_path: Path, name: str, encoding: str
+) -> None:
+    """Spreadsheets save their tables so."""
+    text = json.dumps({"prompt": "Größe?"}) if name.endswith("jsonl") else "prompt\nGröße?\n"
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    assert rows.read(tmp_path / name) == [{"prompt": "Größe?"}]
+
+
+@pytest.mark.parametrize(("line", "cells"), [("How, why?,because", 3), ("Why?", 1)])
+def test_a_csv_line_with_cells_too_many_or_too_few_is_an_error(tmp_path: Path, line: str, cells: int) -> None:
+    path = tmp_path / "tasks.csv"
+    path.write_text(f'prompt,answer\n"a, b?",2\n\n{line}\n')
+    with pytest.raises(UserError, match=rf"tasks\.csv, line 4 has {cells} cells?, the header has 2"):
+        rows.read(path)
+
+
+def test_a_csv_file_whose_header_names_a_column_twice_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.csv"
+    path.write_text("prompt,answer,answer\na,1,2\n")
+    with pytest.raises(UserError, match=r"tasks\.csv has two columns 'answer'"):
+        rows.read(path)
+
+
 def nested(depth: int) -> str:
     return '{"a":' * depth + "1" + "}" * depth
 

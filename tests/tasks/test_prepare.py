@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,45 @@ def test_a_wrong_mapping_is_one_sentence(words: list[str], told: str, tmp_path: 
     file = write_csv(tmp_path / "a.csv", [("1+1?", "2")])
     with pytest.raises(UserError, match=told):
         main(["prepare", "hub", str(file), *words, "--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize("prompt", ["question", "Say {question}"])
+def test_a_row_without_a_question_is_an_error_and_not_the_word_none(prompt: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"question": "1+1?"}\n{"question": null}\n')
+    with pytest.raises(UserError, match="row 2 of train has nothing in its column 'question'"):
+        main(["prepare", "hub", str(file), "--map", f"prompt={prompt}", "--out", str(tmp_path)])
+
+
+def test_answers_of_several_types_are_one_sentence_with_the_column(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"question": "1+1?", "answer": 2}\n{"question": "Who?", "answer": "Ann"}\n')
+    with pytest.raises(UserError, match=r"a_train\.parquet: .*`reward_model`.*of different types.*'Ann'"):
+        main(
+            [
+                *("prepare", "hub", str(file), "--map", "prompt=question", "--map", "answer=answer"),
+                *("--out", str(tmp_path)),
+            ]
+        )
+    tasks = [{"prompt": "?", "data_source": "exact", "extra_info": {"level": level}} for level in (1, "two")]
+    file.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    with pytest.raises(UserError, match=r"a\.jsonl: .*`extra_info`.*of different types"):
+        main(["mix", str(file), "--out", str(tmp_path / "mixed.parquet")])
+
+
+def test_the_command_that_is_printed_can_be_pasted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "my data, née 2024"
+    assert main(["prepare", "countdown", "--train", "3", "--test", "3", "--out", str(out)]) == 0
+    name, *words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert name == "toolwright"
+    assert toolwright([*words, "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["task.train"]["value"], found["task.held_out"]["value"]) == (
+        f"{out}/countdown_train.parquet",
+        f"{out}/countdown_test.parquet",
+    )
 
 
 def test_a_hub_out_of_reach_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import asyncio
 import sys
 import threading
 import time
-from typing import Literal, Optional
+from typing import Annotated, Literal, Optional
 
 import aiohttp
+from pydantic import Field
 
 from toolwright.tools.offer import ToolError
 
@@ -44,6 +45,29 @@ def sphinx(json: str, model_config: float) -> dict[str, object]:
     :param model_config: some number
     """
     return {"json": json, "model_config": model_config}
+
+
+def annotated(
+    city: Annotated[str, "its name"],
+    days: Annotated[int, Field(ge=1, description="how many")] = 2,
+    unit: Annotated[str, "celsius or kelvin"] = "celsius",
+) -> str:
+    """Describe parameters where they are declared.
+
+    Args:
+        unit: what the docstring says of it
+    """
+    return f"{city} {days} {unit}"
+
+
+def counting(most: int):
+    """Count to a number."""
+    yield from range(most)
+
+
+def mistyped(when: time.struct_tme) -> str:  # type: ignore[name-defined]
+    """Take a type that its module does not have."""
+    return str(when)
 
 
 def broken(how: str) -> str:

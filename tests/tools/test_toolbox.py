@@ -52,6 +52,15 @@ def test_any_parameter_name_works_and_sphinx_is_read(box: Make) -> None:
     assert made.call("sphinx", json="a", model_config="1.5").text == '{"json": "a", "model_config": 1.5}'
 
 
+def test_a_parameter_may_be_described_in_its_annotation(box: Make) -> None:
+    properties = box(mine("annotated")).schemas()["annotated"]["parameters"]["properties"]
+    assert properties == {
+        "city": {"type": "string", "description": "its name"},
+        "days": {"type": "integer", "minimum": 1, "default": 2, "description": "how many"},
+        "unit": {"type": "string", "default": "celsius", "description": "what the docstring says of it"},
+    }
+
+
 def test_a_result_of_any_size_is_cut_before_it_is_kept(box: Make) -> None:
     made = box(mine("talkative"))
     assert len(made.call("talkative", size=1 << 20).text) == 1 << 20
@@ -210,6 +219,8 @@ def test_a_toolbox_serves_the_next_loop_when_its_own_is_gone() -> None:
         (mine("Weather", unit="kelvin"), "tools.Weather.unit='kelvin' does not work"),
         (mine("untyped"), "tool 'untyped': its parameter 'x' has no type"),
         (mine("undocumented"), "tool 'undocumented' has no docstring"),
+        (mine("counting"), "tool 'counting' is a generator; return the answer instead of yielding it"),
+        (mine("mistyped"), "tool 'mistyped': a type in its signature cannot be read: module 'time' has no"),
         ({"x": {"path": f"{MINE}:wether"}}, "has no 'wether'"),
         (
             {**mine("quick"), "two": {"path": f"{MINE}:hang", "name": "quick"}},

@@ -84,7 +84,8 @@ def test_an_unknown_algorithm(refused: Refused) -> None:
 
 def test_a_task_file_without_a_prompt(refused: Refused) -> None:
     said = refused(*task_file({"question": "1+1="}))
-    assert said == "tasks.jsonl, row 1: there is no `prompt`; the row has question"
+    assert said.startswith("tasks.jsonl, row 1: there is no `prompt`; the row has question.")
+    assert "toolwright data prepare hub FILE --map prompt=… --map answer=…" in said
 
 
 def test_an_empty_data_set(refused: Refused) -> None:

@@ -214,14 +214,28 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(
         ("model.width=48", "the checkpoint is of another model or algorithm"),
         ("model.layers=2", "the checkpoint is of another model or algorithm"),
         ("algorithm.adv_estimator=gae", "the checkpoint is of another model or algorithm"),
+        ("train.steps=1", "x has taken 2 steps already, more than train.steps=1"),
     ],
 )
 def test_a_run_does_not_go_on_as_another_one(change: str, said: str, tmp_path: Path) -> None:
     run = trained(tmp_path, "run.name=x")
     kept = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     with pytest.raises(UserError, match=said):
-        trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", change)
+        trained(tmp_path, "run.name=x", "run.resume=true", *({"train.steps=3"} - {change}), change)
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == kept
+
+
+def test_a_resumed_run_says_which_settings_are_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, "run.name=x")
+    capsys.readouterr()
+    trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", "update.policy.lr=0.007")
+    said = "other settings than before: train.steps=3 (was 2), update.policy.lr=0.007 (was 0."
+    assert said in capsys.readouterr().out
+    assert said in (run / "log.txt").read_text()
+    trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", "update.policy.lr=0.007")
+    assert "other settings" not in capsys.readouterr().out
 
 
 def test_the_stored_configuration_is_of_a_new_run_even_after_a_resume(tmp_path: Path) -> None:

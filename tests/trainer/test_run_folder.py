@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +18,10 @@ import torch
 from toolwright import __version__
 from toolwright.cli import main
 from toolwright.config import schema, yaml_file
+from toolwright.failures import UserError
 from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention
+from toolwright.runtime.host import born
 from toolwright.trainer.loop import train
 from toolwright.trainer.run_folder import RunFolder
 
@@ -175,3 +182,57 @@ def test_two_runs_begun_in_the_same_second_have_folders_of_their_own(tmp_path: P
         path.mkdir()
         names.add(path)
     assert len(names) == 3
+
+
+def test_two_runs_that_begin_at_once_do_not_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-000000")
+    named = schema.Config(run=schema.RunConfig(dir=str(tmp_path), name="x"))
+    first, second = (RunFolder.claim(named.run, made_of=()) for _ in range(2))
+    first.begin(named, command=["a"])
+    with pytest.raises(UserError, match=r"another run has begun in .*/x meanwhile; choose another run\.name"):
+        second.begin(named, command=["b"])
+    unnamed = schema.Config(run=schema.RunConfig(dir=str(tmp_path)))
+    first, second = (RunFolder.claim(unnamed.run, made_of=("grpo", "sums")) for _ in range(2))
+    first.begin(unnamed, command=["a"])
+    second.begin(unnamed, command=["b"])
+    assert (first.path.name, second.path.name) == (
+        "grpo-sums-20260101-000000",
+        "grpo-sums-20260101-000000-2",
+    )
+    assert "\na\n" in (first.path / "command.txt").read_text()
+    assert "\nb\n" in (second.path / "command.txt").read_text()
+    second.begin(unnamed, command=["b"])  # a second loop over the same trainer
+
+
+def test_a_run_that_still_goes_is_not_resumed(tmp_path: Path) -> None:
+    config = schema.Config(run=schema.RunConfig(dir=str(tmp_path), name="x"))
+    RunFolder.claim(config.run, made_of=()).begin(config, command=["toolwright", "train"])
+    resumed = config.run.model_copy(update={"resume": True})
+    RunFolder.claim(resumed, made_of=())  # this process itself may go on
+    noted = tmp_path / "x/command.txt"
+    with subprocess.Popen(["sleep", "60"]) as other:
+        lines = noted.read_text().splitlines()
+        noted.write_text(
+            "\n".join(
+                [*lines[:-1], f"process {other.pid} on {socket.gethostname()}, begun {born(other.pid)}\n"]
+            )
+        )
+        with pytest.raises(UserError, match=f"/x is in use: process {other.pid} still runs it"):
+            RunFolder.claim(resumed, made_of=())
+        (tmp_path / "x/metrics.jsonl").write_text('{"step": 1}\n')
+        (tmp_path / "x/report.html").write_text("over")  # the process lives on, as that of a notebook does
+        RunFolder.claim(resumed, made_of=())
+        (tmp_path / "x/report.html").unlink()
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # it is over, and nobody has noticed
+        RunFolder.claim(resumed, made_of=())
+
+
+def test_the_log_takes_any_letter_in_any_locale(tmp_path: Path) -> None:
+    code = "import pathlib, sys; from toolwright.trainer.run_folder import RunFolder; "
+    code += "RunFolder(pathlib.Path(sys.argv[1])).log('16 \\u00d7 8')"
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, **plain}, check=True)
+    assert (tmp_path / "log.txt").read_text(encoding="utf-8").endswith(" 16 × 8\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import errno
 import importlib.util
+import io
 import os
 import pkgutil
 import sys
@@ -17,6 +19,8 @@ from toolwright.observe.attempt import visible
 from toolwright.observe.outlet import silence
 from toolwright.registry import added_to, load_object
 
+# Errors of the system that the user can mend: rights, a read-only disk, a full one, a quota, a long name.
+NOT_OURS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)
 USAGE = """\
 usage: toolwright COMMAND [argument …]
 
@@ -42,8 +46,8 @@ class CommandParser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Run one command. A mistake of the user is one message on stderr and exit status 2."""
     words = sys.argv[1:] if argv is None else argv
-    _open_standard_streams()
     try:
+        _open_standard_streams()
         status = _dispatch(words)
         sys.stdout.flush()  # so that a closed pipe is noticed here
         return status
@@ -56,15 +60,28 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         silence(sys.stdout)  # the reader (`| head`) has gone; Python would print an error while closing
         return 0
+    except OSError as error:
+        if error.errno not in NOT_OURS:
+            raise
+        where = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        _print_error(f"toolwright: {visible(where)}")
+        try:
+            sys.stdout.flush()
+        except OSError:  # it is what is full
+            silence(sys.stdout)
+        return 2
 
 
 def _open_standard_streams() -> None:
-    """Open stdout and stderr if they are closed (`>&-`), so that no other file takes their numbers."""
+    """Open stdout and stderr if they are closed (`>&-`), so that no other file takes their numbers. Let both
+    print `?` for a sign that the terminal's encoding lacks."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, number)
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _print_error(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from toolwright.config.overrides import quote
 from toolwright.failures import UserError
 from toolwright.images import text_of
 from toolwright.observe.attempt import visible
@@ -86,10 +88,9 @@ def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("not positive")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
+    return int(text)
 
 
 def _show(path: Path, count: int) -> None:
@@ -142,8 +143,9 @@ def _prepare(arguments: argparse.Namespace) -> None:
     print(visible(overview(dict(prepared.values()))))
     files = {split: arguments.out / f"{target}.parquet" for target, (split, _) in prepared.items()}
     if "train" in files:
-        held_out = next((f" task.held_out={path}" for split, path in files.items() if split != "train"), "")
-        print(f"toolwright train task=file task.train={files['train']}{held_out}")
+        held_out = [f"task.held_out={quote(str(path))}" for split, path in files.items() if split != "train"]
+        words = [f"task.train={quote(str(files['train']))}", *held_out[:1]]
+        print(shlex.join(["toolwright", "train", "task=file", *words]))
 
 
 def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]:

@@ -14,6 +14,7 @@ Examples:
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,7 +76,8 @@ class Start:
             )
         if keeps(config.run):
             run = Path(config.run.dir, str(config.run.name))
-            print(f"\nattempts  toolwright view {run} --step 0\nreport    {run / 'report.html'}")
+            print(f"\nattempts  toolwright view {shlex.quote(str(run))} --step 0")
+            print(f"report    {run / 'report.html'}")
         self._check(paired)
         return figures
 

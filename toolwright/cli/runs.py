@@ -28,7 +28,8 @@ COLOURS = {"running": "green", "finished": "", "stopped": "yellow"}
 
 
 def main(argv: list[str]) -> int:
-    arguments = _parser().parse_args(argv or ["list"])
+    listed = not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help"))
+    arguments = _parser().parse_args(["list", *argv] if listed else argv)
     work = {"list": _list, "compare": _compare, "prune": _prune}[arguments.action]
     work(arguments)
     return 0

@@ -24,7 +24,7 @@ from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
 from toolwright.config.validate import unknown_key
 from toolwright.failures import nearest
 
-PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")  # text that needs no quotes, unless it is one of WORDS
+PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*", re.ASCII)  # text that needs no quotes, unless it is one of WORDS
 WORDS = ("null", "true", "false", "nan", "inf")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,28 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
     config = _config(str(settings.pop("model_type", like)), {**settings, **specials}, changes)
     torch.manual_seed(seed)
     try:
+        with torch.device("meta"):
+            _must_fit(transformers.AutoModelForCausalLM.from_config(config))
         model = transformers.AutoModelForCausalLM.from_config(config)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"no {config.model_type} model can be made of these settings: {error}") from None
     model.save_pretrained(folder)
     weight_files.share(folder, "config.json")
     words.save(folder)
     return sum(p.numel() for p in model.parameters())
+
+
+def _must_fit(model: torch.nn.Module) -> None:
+    """Raise a UserError if the weights alone exceed memory: an architecture's own sizes are large."""
+    count = sum(p.numel() for p in model.parameters())
+    needed, there = 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"{count:,} parameters take {needed / 1e9:,.0f} GB, and this machine has {there / 1e9:,.0f}; "
+            "make it smaller, with num_hidden_layers=2 hidden_size=64 for instance"
+        )
 
 
 def _settings(like: str, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,9 +58,7 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
     console.print(table)
     if hidden:
         console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
-    console.print(
-        Text(f"\ntoolwright view {visible(str(run))} --step {steps[-1]}, --best, --worst", style="dim")
-    )
+    console.print(Text(f"\ntoolwright view {_word(run)} --step {steps[-1]}, --best, --worst", style="dim"))
 
 
 def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
@@ -91,7 +90,7 @@ def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group],
     name = visible(groups[0].trajectories[0].group)
     console.print(
         Text(
-            f"\ntoolwright view {visible(str(run))} --step {step} --group {name}, --best, --worst",
+            f"\ntoolwright view {_word(run)} --step {step} --group {name}, --best, --worst",
             style="dim",
         )
     )
@@ -141,6 +140,11 @@ def show_attempts(
         console.print(title)
         for paragraph in dialogue.turns(t, most=most):
             _print(console, paragraph)
+
+
+def _word(run: Path) -> str:
+    """The run as a word of a shell command."""
+    return shlex.quote(visible(str(run)))
 
 
 def _print(console: Console, paragraph: Paragraph) -> None:

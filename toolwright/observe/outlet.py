@@ -15,7 +15,8 @@ class Outlet:
         self.gone: Callable[[], None] = lambda: None
 
     def write(self, text: str) -> int:
-        self._try(lambda stream: stream.write(text))
+        shown = text.encode(self.encoding, "replace").decode(self.encoding)  # a terminal may lack a sign
+        self._try(lambda stream: stream.write(shown))
         return len(text)
 
     def flush(self) -> None:

@@ -131,8 +131,19 @@ def process_alive(command: str) -> bool | None:
     if not noted or noted[-1][1] != socket.gethostname() or not Path("/proc/self/stat").exists():
         return None
     pid, _, began = noted[-1]
-    # A number that is used again belongs to a process that began at another time.
-    return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20] == [began]
+    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    # A number that is used again belongs to a process that began at another time. One that is over may wait
+    # for its parent to notice (Z).
+    return fields[19:20] == [began] and fields[0] not in "ZX"
+
+
+def worker(path: Path) -> int | None:
+    """The number of another process of this machine that works on the run now; None if there is none."""
+    command = _text(path / "command.txt")
+    if not process_alive(command) or state(path).status != "running":
+        return None
+    pid = int(_PROCESS.findall(command)[-1][0])
+    return None if pid == os.getpid() else pid
 
 
 def size(path: Path) -> int:

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from toolwright.failures import UserError
 from toolwright.rewards.builder import OWN, SCORERS, ScorerBuilder
-from toolwright.rewards.function import Verdict
-from toolwright.rewards.item import of_attempt, of_task
+from toolwright.rewards.function import COLUMNS, Verdict
+from toolwright.rewards.item import Item, of_attempt, of_task
 from toolwright.rewards.part import RewardPart
 from toolwright.trajectory import Failure, Task, Trajectory
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from toolwright.config import schema
 
 log = logging.getLogger(__name__)
+
+MOST_LOGGED = 20  # reasons why attempts could not be scored
 
 
 class Scorer:
@@ -26,6 +29,7 @@ class Scorer:
         """`default` is the tasks' own scorer; `sandbox_url` the run's own server, if it has one."""
         self._weights = dict(config.parts)
         self._parts: list[RewardPart] = []
+        self._logged: set[str] = set()  # reasons why attempts were not scored
         builder = ScorerBuilder(config, default=default, sandbox_url=sandbox_url)
         try:
             for name in config.parts or [config.function or OWN]:
@@ -36,9 +40,12 @@ class Scorer:
             raise
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """Raises UserError for a ground truth that a built-in scorer cannot use, before the first attempt."""
+        """Raises UserError for a ground truth that a built-in scorer cannot use, or a column that a function
+        takes and a task does not have, before the first attempt."""
         items = [of_task(task) for task in tasks]
         for part in self._parts:
+            for item in items if part.columns else ():
+                _must_have(item, part.columns)
             part.check(items)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
@@ -57,11 +64,19 @@ class Scorer:
             else:
                 trajectory.reward, trajectory.reward_parts = verdict.score, verdict.parts
                 trajectory.step_rewards = verdict.step_rewards
-        _report(verdicts)
+        self._log(verdicts)
 
     def close(self) -> None:
         for part in self._parts:
             part.close()
+
+    def _log(self, verdicts: Sequence[Verdict]) -> None:
+        """Logs each reason once; the run counts attempts. An exception is known by where it was raised."""
+        for message in (verdict.message for verdict in verdicts if verdict.score is None):
+            place = message.rpartition("\n")[0] or message
+            if place not in self._logged and len(self._logged) < MOST_LOGGED:
+                self._logged.add(place)
+                log.warning("an attempt could not be scored: %s", message)
 
     def _weighted_sum(self, verdicts: Sequence[Verdict]) -> Verdict:
         """Σ weight · score, in all and by turn. Records the score of each part. If a part failed, there is
@@ -95,20 +110,19 @@ class Scorer:
         return Verdict(total, parts if right is None else {**parts, "acc": right}, steps)
 
 
+def _must_have(item: Item, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in item["extra_info"]:
+            raise UserError(
+                f"task {item['id']}: the reward function takes `{name}`, which the task does not have; it "
+                f"has {', '.join([*COLUMNS, *item['extra_info']])}. Further columns of a file belong "
+                "into its object `extra_info`; the right answer is `ground_truth`"
+            )
+
+
 def _checked(verdict: Verdict, trajectory: Trajectory) -> Verdict:
     """The verdict, or the reason why it is none: of step rewards there is one a turn."""
     given, turns = len(verdict.step_rewards), trajectory.turns
     if given in (0, turns):
         return verdict
     return Verdict(message=f"a scorer returned {given} step_rewards for an attempt of {turns} turns")
-
-
-def _report(verdicts: Sequence[Verdict]) -> None:
-    failed = [verdict for verdict in verdicts if verdict.score is None]
-    if failed:
-        log.warning(
-            "%d of %d attempts could not be scored; the first: %s",
-            len(failed),
-            len(verdicts),
-            failed[0].message,
-        )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 import unicodedata
+from collections import Counter
 from typing import Any
 
 from toolwright.failures import TaskFailure
@@ -91,5 +91,8 @@ def golds(ground_truth: Any, *, scorer: str) -> list[str]:
 
 def unfit(ground_truth: Any, expected: str, *, scorer: str) -> TaskFailure:
     """The failure of a task whose ground truth the scorer cannot use."""
-    found = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
+    none = (
+        "none; a row of a file has it in reward_model.ground_truth, or where task.params.answer=COLUMN says"
+    )
+    found = none if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
     return TaskFailure(f"the ground truth must be {expected} for scorer {scorer!r}, found {found}")

@@ -49,6 +49,14 @@ class ScoringFunction:
         )
 
     @property
+    def columns(self) -> list[str]:
+        """What a batch function cannot be called without and every task must have in its extra_info."""
+        parameters = inspect.signature(self._target).parameters.values()
+        needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        known = {*COLUMNS, *VERL_COLUMNS, *self._settings}
+        return [name for name in needed if name not in known] if self.whole_batch else []
+
+    @property
     def reads_truth(self) -> bool:
         """True if the score may depend on the ground truth, and so say right or wrong."""
         return self._accepts is None or not self._accepts.isdisjoint(("ground_truth", "ground_truths"))
@@ -115,11 +123,13 @@ class ScoringFunction:
 
 
 def failed(name: str, error: BaseException) -> Verdict:
-    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure."""
+    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure. The frame of
+    the call, which is ours, is left out."""
     kind: FailureKind = "infrastructure" if isinstance(error, InfrastructureFailure) else "task"
     if isinstance(error, TaskFailure):
         return Verdict(message=str(error))
-    tail = "".join(traceback.format_exception(error, limit=-4)).strip()
+    place = error.__traceback__ and error.__traceback__.tb_next
+    tail = "".join(traceback.format_exception(type(error), error, place, limit=-4)).strip()
     return Verdict(kind=kind, message=f"{name} raised {type(error).__name__}\n{tail}")
 
 
@@ -133,13 +143,17 @@ def verdict_of(name: str, answer: Any) -> Verdict:
     steps: list[float] = []
     if isinstance(answer, dict):
         if "score" not in answer:
-            return Verdict(message=f"{name} returned a dict without 'score': {sorted(answer)}")
-        score = answer["score"]
-        found = [_number(value) for value in answer.get(STEPS) or ()]
-        steps = [value for value in found if value is not None]
-        if len(steps) < len(found):
             return Verdict(
-                message=f"{name} returned step_rewards that are not numbers: {answer[STEPS]!r:.200}"
+                message=f"{name} returned a dict without 'score': {', '.join(sorted(map(str, answer)))}"
+            )
+        score = answer["score"]
+        given: Any = answer.get(STEPS)
+        given = given.tolist() if hasattr(given, "tolist") else given
+        found = [_number(value) for value in given] if isinstance(given, list | tuple) else []
+        steps = [value for value in found if value is not None]
+        if given is not None and (len(steps) < len(found) or not isinstance(given, list | tuple)):
+            return Verdict(
+                message=f"{name} returned step_rewards that are not a list of numbers: {given!r:.200}"
             )
         values = {str(key): _number(value) for key, value in answer.items() if key not in ("score", STEPS)}
         # Parts are numbers; a text among them, such as the answer that was found, is dropped.
@@ -158,7 +172,7 @@ def _form(
     """Return whether the function takes a whole batch, and its arguments by name (None: every column)."""
     if not callable(target):
         raise UserError(f"{name} is a {type(target).__name__}, not a function {FORMS}")
-    if inspect.iscoroutinefunction(target):
+    if inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__):
         raise UserError(f"{name} is async; write it as a plain function {FORMS}")
     try:
         parameters = inspect.signature(target).parameters.values()

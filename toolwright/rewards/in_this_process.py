@@ -20,7 +20,7 @@ class InThisProcess(RewardPart):
 
     def __init__(self, function: ScoringFunction, *, limit_s: float) -> None:
         self._function, self._limit_s = function, limit_s
-        self.reads_truth = function.reads_truth
+        self.reads_truth, self.columns = function.reads_truth, function.columns
         self._thread = WorkerThread(f"reward {function.name}")
 
     def check(self, items: Sequence[Item]) -> None:

@@ -17,6 +17,7 @@ from toolwright.web.loop_thread import LoopThread
 
 class RewardPart(ABC):
     reads_truth: bool  # whether its score says right or wrong, as `acc` does
+    columns: Sequence[str] = ()  # that its function takes and every task must have in its extra_info
     last_turn_only = False  # what a tool printed is not the policy's answer
     only_if_right = False  # earns nothing where the other parts of a sum say that the answer is wrong
 
@@ -81,7 +82,7 @@ class InProcesses(RewardPart):
         only its author knows what it takes, and a model takes any."""
         self._pool = pool
         self._tries_truths = tries_truths
-        self.reads_truth = pool.form.reads_truth
+        self.reads_truth, self.columns = pool.form.reads_truth, pool.form.columns
 
     def check(self, items: Sequence[Item]) -> None:
         if not self._tries_truths:

@@ -36,6 +36,7 @@ class Form:
 
     whole_batch: bool
     reads_truth: bool
+    columns: list[str]
 
 
 class FunctionProcess:

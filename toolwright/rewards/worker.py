@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
     except BaseException:
         tail = traceback.format_exc(limit=-4).strip()
         return answer({"error": f"{request['name']} cannot be imported:\n{tail}"})
-    answer({"whole_batch": function.whole_batch, "reads_truth": function.reads_truth})
+    answer({key: getattr(function, key) for key in ("whole_batch", "reads_truth", "columns")})
     while (items := requests.get()) is not None:
         try:
             verdicts = function.judge(items)

@@ -51,6 +51,8 @@ def mapped_rows(found: Iterable[Row], mapping: Mapping[str, str], *, split: str,
 def _mapped(row: Row, mapping: Mapping[str, str], *, split: str, index: int, source: str, where: str) -> Row:
     values = {target: _value(row, column, where) for target, column in mapping.items()}
     prompt = values["prompt"]
+    if prompt is None:
+        raise UserError(f"{where} has nothing in its column {mapping['prompt']!r}")
     if not isinstance(prompt, list):
         prompt = [{"role": "user", "content": str(prompt)}]
     if "system" in values:
@@ -64,8 +66,15 @@ def _mapped(row: Row, mapping: Mapping[str, str], *, split: str, index: int, sou
 
 def _value(row: Row, column: str, where: str) -> Any:
     if "{" in column:
-        return re.sub(r"\{([^{}]+)\}", lambda name: str(_column(row, name[1], where)), column)
+        return re.sub(r"\{([^{}]+)\}", lambda name: str(_filled(row, name[1], where)), column)
     return _column(row, column, where)
+
+
+def _filled(row: Row, name: str, where: str) -> Any:
+    value = _column(row, name, where)
+    if value is None:
+        raise UserError(f"{where} has nothing in its column {name!r}")
+    return value
 
 
 def _column(row: Row, name: str, where: str) -> Any:

@@ -70,7 +70,7 @@ def _fit_together(found: Sequence[tuple[Path, list[Row]]]) -> None:
     """Raise a UserError if no Parquet file can hold the rows of all: it has one type for each column."""
     import pyarrow as pa
 
-    schemas = [(path, pa.Table.from_pylist(own).schema) for path, own in found]
+    schemas = [(path, rows.to_table(own, str(path)).schema) for path, own in found]
     for place, (path, schema) in enumerate(schemas):
         for before, known in schemas[:place]:
             if clash := _clash(pa.struct(list(known)), pa.struct(list(schema))):

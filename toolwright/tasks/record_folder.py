@@ -87,7 +87,7 @@ class RecordFolder:
 
     def add_feedback(self, feedback: Feedback) -> None:
         line = json.dumps(asdict(feedback), ensure_ascii=True) + "\n"
-        with self._lock, (self.path / "feedback.jsonl").open("a") as file:
+        with self._lock, (self.path / "feedback.jsonl").open("a", encoding="utf-8") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -96,7 +96,9 @@ class RecordFolder:
         """The last score of each answer, by its id. A line that was cut short is skipped."""
         found: dict[str, Feedback] = {}
         file = self.path / "feedback.jsonl"
-        for number, line in enumerate(file.read_text().splitlines() if file.is_file() else (), 1):
+        for number, line in enumerate(
+            file.read_text(encoding="utf-8").splitlines() if file.is_file() else (), 1
+        ):
             try:
                 one = Feedback(**json.loads(line))
             except (ValueError, TypeError):

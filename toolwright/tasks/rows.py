@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import datetime
 import decimal
 import gzip
+import io
 import json
 import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError
 from toolwright.images import data_url, kind_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Row = dict[str, Any]
 PARQUET = b"PAR1"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MOST_DEPTH = 100  # of lists and objects within each other; what walks through a row does so by recursion
 MOST_ROW = 1 << 26  # characters
 MOST_UNPACKED = 1 << 33  # bytes of a gzip file, which may promise a thousand times its size
@@ -36,9 +42,11 @@ def read(path: Path) -> list[Row]:
     else:
         try:
             content = _unpacked(path) if head[:2] == b"\x1f\x8b" else path.read_bytes()
-            rows = _json(content.decode("utf-8-sig"), path)
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
+        except (EOFError, gzip.BadGzipFile, zlib.error):
             raise UserError(f"{path} is neither Parquet nor JSON lines") from None
+        if b"\0" in content[:1000] and not content.startswith(UTF_16):
+            raise UserError(f"{path} is neither Parquet nor JSON lines")
+        rows = _json(_text(content, path), path)
     if not rows:
         raise UserError(f"{path} has no rows")
     return rows
@@ -60,13 +68,31 @@ def count(path: Path) -> int:
 
 def write(path: Path, rows: Sequence[Row]) -> None:
     """Write one Parquet file, atomically."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    table = to_table(rows, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    pq.write_table(pa.Table.from_pylist(list(rows)), partial, compression="zstd")
+    pq.write_table(table, partial, compression="zstd")
     os.replace(partial, path)
+
+
+def to_table(rows: Sequence[Row], where: str) -> pa.Table:
+    """The rows as a table, which has one type for each column."""
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pylist(list(rows))
+    except (pa.ArrowException, OverflowError):
+        for column in dict.fromkeys(name for row in rows for name in row):
+            try:
+                pa.array([row.get(column) for row in rows])
+            except (pa.ArrowException, OverflowError) as error:
+                raise UserError(
+                    f"{where}: the values of column `{column}` are of different types or too large, and "
+                    f"Parquet has one type for a column: {error}"
+                ) from None
+        raise
 
 
 def plain(value: Any) -> Any:
@@ -108,13 +134,39 @@ def _parquet(path: Path) -> list[Row]:
 
 
 def _csv(path: Path) -> list[Row]:
+    text = io.StringIO(_text(path.read_bytes(), path), newline="")
+    reader = csv.reader(text, delimiter=SEPARATORS[path.suffix.lower()], strict=True)
+    rows = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter=SEPARATORS[path.suffix.lower()], strict=True)
-            rows = [{key: value for key, value in row.items() if key} for row in reader]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as CSV: {error}") from None
+        header = next(reader, [])
+        if twice := next((name for name in header if name and header.count(name) > 1), ""):
+            raise UserError(f"{path} has two columns {twice!r}")
+        for cells in reader:
+            if not cells:  # an empty line
+                continue
+            while len(cells) > len(header) and not cells[-1]:  # spreadsheets pad their lines
+                cells.pop()
+            if len(cells) != len(header):
+                raise UserError(
+                    f"{path}, line {reader.line_num} has {len(cells)} cell{'s' * (len(cells) != 1)}, "
+                    f"the header has {len(header)}; put text that has a separator or a quote into quotes"
+                )
+            rows.append({name: cell for name, cell in zip(header, cells, strict=True) if name})
+    except csv.Error as error:
+        raise UserError(f"{path} cannot be read as CSV: line {reader.line_num}: {error}") from None
     return rows
+
+
+def _text(content: bytes, path: Path) -> str:
+    """The text of a file in UTF-8, or in UTF-16 where it begins with the mark of that."""
+    try:
+        return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path}, line {line} is not UTF-8; if it is Western European text: "
+            f"iconv -f LATIN1 -t UTF-8 OLD > NEW"
+        ) from None
 
 
 def _unpacked(path: Path) -> bytes:

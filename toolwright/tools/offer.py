@@ -48,6 +48,8 @@ def offer_of(
     description: str | None = None,
 ) -> Offer:
     """The tool of a typed callable. `instance` gives the object to call, if it is built later."""
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise UserError(f"tool {name!r} is a generator; return the answer instead of yielding it")
     signature = Signature(name, target, doc=doc)
     described = description or signature.description
     if not described:

@@ -99,9 +99,11 @@ class Signature:
                 )
             else:
                 default = ... if parameter.default is parameter.empty else parameter.default
-                about = documented.get(parameter.name)
+                about = documented.get(parameter.name) or _noted(parameter.annotation)
+                # Without one, a `Field` in the annotation may describe it.
+                described: dict[str, Any] = {"description": about} if about else {}
                 # By alias, because a parameter may be called `json` or `model_config`, a field may not.
-                place = Field(default, alias=parameter.name, description=about)
+                place = Field(default, alias=parameter.name, **described)
                 fields[f"p{len(fields)}"] = (parameter.annotation, place)
         config = ConfigDict(
             extra="allow" if extra == "allow" else "forbid",
@@ -135,6 +137,11 @@ def _documented(text: str | None) -> tuple[str, dict[str, str]]:
     return (parsed.description or "").strip(), parameters
 
 
+def _noted(annotation: Any) -> str:
+    """The text in an `Annotated[str, "the name of the city"]`."""
+    return next((note for note in getattr(annotation, "__metadata__", ()) if isinstance(note, str)), "")
+
+
 def _signature(name: str, target: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(target, eval_str=True)
@@ -143,6 +150,8 @@ def _signature(name: str, target: Callable[..., Any]) -> inspect.Signature:
             f"tool {name!r}: the type {error.name!r} in its signature is not known where it is defined; "
             f"import it outside of TYPE_CHECKING"
         ) from None
+    except (AttributeError, SyntaxError, TypeError) as error:
+        raise UserError(f"tool {name!r}: a type in its signature cannot be read: {error}") from None
     except ValueError:
         raise UserError(f"tool {name!r} has no signature to read; wrap it in a typed function") from None
 

@@ -26,7 +26,10 @@ class Checkpointer:
         self.saved_step = self.exported_step = -1
         self.saved_at = time.monotonic()  # or since when there was nothing to save
         self.returns: list[int] = []  # the step of each return, since it was another
-        self.remedy = f"go on with: {resume_command(self.config.run, folder)}"
+
+    @property
+    def remedy(self) -> str:
+        return f"go on with: {resume_command(self.config.run, self.folder)}"
 
     def save_if_due(self) -> None:
         """Save after so many steps or so much time. A run gives the same numbers whenever it saves."""
@@ -77,6 +80,11 @@ class Checkpointer:
             raise UserError(f"the run could not go on from its checkpoint: {error}") from None
         if step is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
+        if step > self.config.train.steps:
+            raise UserError(
+                f"{self.folder.path} has taken {step} steps already, more than train.steps="
+                f"{self.config.train.steps}; set it to more than {step} to train further"
+            )
         self.saved_step = step  # but `model/` may be older than the checkpoint
         return step or -1  # step 0 is only an evaluation, and is done again
 

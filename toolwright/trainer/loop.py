@@ -101,6 +101,7 @@ class TrainingLoop:
         lost: LearnerLost | None = None
         with claimed.explaining_write_errors(then=saver.remedy):
             kept = saver.resume() if self.step_done == 0 else None
+            changed = [] if kept is None else claimed.changed_settings(self.config)
             claimed.begin(self.config, command=command, tokenizer=self.tokenizer)
             if kept is not None:
                 claimed.rewind(kept)
@@ -112,7 +113,7 @@ class TrainingLoop:
             _frozen_for_gc(),
             log.tracked(step=self.step_done),
         ):
-            log.announce()
+            log.announce(changed)
             while True:
                 try:
                     if lost is not None:

@@ -20,10 +20,11 @@ from pathlib import Path
 
 from toolwright import __version__
 from toolwright.config import schema, yaml_file
+from toolwright.config.keys import flatten, format_value
 from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.observe import retention
+from toolwright.observe import retention, run_folders
 from toolwright.observe.evaluation import FILE as EVALUATIONS
 from toolwright.observe.evaluation import EvaluationResult
 from toolwright.observe.metrics import Metrics
@@ -41,11 +42,22 @@ Record = Callable[[Path, Sequence[Trajectory], Sequence[TokenValues]], None]
 
 
 class RunFolder:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, new: bool = False, made_up: bool = False) -> None:
+        """`new`: nothing of it is there yet. `made_up`: its name is ours, and may become another."""
         self.path = path
-        self.checkpoints = path / "checkpoints"
-        self.rollouts = path / "rollouts"
-        self.model = path / "model"
+        self._new, self._made_up = new, made_up
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def rollouts(self) -> Path:
+        return self.path / "rollouts"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -65,6 +77,11 @@ class RunFolder:
         if run.resume:
             if not path.is_dir():
                 raise UserError(f"nothing to resume: there is no run folder {path}")
+            if worker := run_folders.worker(path):
+                raise UserError(
+                    f"run folder {path} is in use: process {worker} still runs it; wait for its end, or stop "
+                    f"it with `kill {worker}`, which writes a checkpoint"
+                )
         elif path.exists():
             raise UserError(
                 f"run folder {path} exists: go on with it by run.resume=true, or choose another run.name"
@@ -73,8 +90,9 @@ class RunFolder:
         as_now = os.access in os.supports_effective_ids  # as who writes, not as who started it
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK, effective_ids=as_now):
             why = "cannot be written to" if there.is_dir() else "is not a folder"
-            raise UserError(f"no run can be kept in {path}: {there} {why}; choose another run.dir")
-        return cls(path)
+            shown = there if there.name else there.resolve()  # "." tells nobody where
+            raise UserError(f"no run can be kept in {path}: {shown} {why}; choose another run.dir")
+        return cls(path, new=not run.resume, made_up=run.name is None)
 
     def begin(
         self, config: schema.CommandConfig, *, command: Sequence[str], tokenizer: Tokenizer | None = None
@@ -84,16 +102,42 @@ class RunFolder:
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.changed({"run.resume": False})
         with self.explaining_write_errors(then="start again"):
+            self._create()
             for place in (self.checkpoints, self.rollouts):
                 place.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.yaml").write_text(yaml_file.to_yaml(config))
-            with (self.path / "command.txt").open("a") as file:
+            (self.path / "config.yaml").write_text(yaml_file.to_yaml(config), encoding="utf-8")
+            with (self.path / "command.txt").open("a", encoding="utf-8", errors="replace") as file:
                 file.write(provenance(command))
             if tokenizer is not None:
                 tokenizer.backend.save(str(self.path / "tokenizer.json"))
 
+    def _create(self) -> None:
+        """Make the folder. Another run may have made it since this one claimed the name."""
+        claimed = self.path
+        while self._new:
+            try:
+                self.path.mkdir(parents=True)
+                self._new = False
+            except FileExistsError:
+                if not self._made_up:
+                    raise UserError(
+                        f"another run has begun in {self.path} meanwhile; choose another run.name"
+                    ) from None
+                self.path = _unused(claimed)
+
+    def changed_settings(self, config: schema.CommandConfig) -> list[str]:
+        """The settings that differ from those the run had until now, as `key=new (was old)`."""
+        before = dict(flatten(yaml_file.read_yaml(self.path / "config.yaml")))
+        now = dict(flatten(config.model_dump(mode="json")))
+        changed = [key for key in now if key in before and before[key] != now[key]]
+        return [
+            f"{key}={format_value(now[key])} (was {format_value(before[key])})"
+            for key in changed
+            if not key.startswith("run.")
+        ]
+
     def log(self, text: str) -> None:
-        with (self.path / "log.txt").open("a") as file:
+        with (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def note(self, step: int, incident: Incident) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolwright.config.batch import batch_line, checkpoint_line, ranks_line
@@ -37,8 +38,8 @@ class RunLog(StepLog):
         self.entropy = EntropyCollapse()
         self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
 
-    def announce(self) -> None:
-        """Say what is about to run."""
+    def announce(self, changed: Sequence[str] = ()) -> None:
+        """Say what is about to run, and which settings of a resumed run are others than before."""
         trainer, config, roles = self.trainer, self.config, self.trainer.roles
         parameters = roles.learners.parameters
         self.say(f"run folder {self.folder.path}")
@@ -63,6 +64,8 @@ class RunLog(StepLog):
                 self.say(f"{skipped:,} {kind} prompts are too long and were skipped: {limit}")
         if trainer.step_done:
             self.say(f"going on after step {trainer.step_done}")
+        if changed:
+            self.say(f"other settings than before: {', '.join(changed)}")
         if trainer.step_done >= config.train.steps:
             self.say(f"all {config.train.steps} steps are done; raise train.steps to train further")
 
@@ -84,7 +87,7 @@ class RunLog(StepLog):
                 f"{sampled.rounds} rounds had attempts that differ"
             )
         for text in filter(None, [warning.check(sampled) for warning in self.warnings]):
-            self.say(f"step {step}: {text}; toolwright view {self.folder.path} shows them")
+            self.say(f"step {step}: {text}; toolwright view {shlex.quote(str(self.folder.path))} shows them")
 
     def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
         """1.0, with a warning, if engine and learner are too far apart."""

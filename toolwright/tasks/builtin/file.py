@@ -146,7 +146,10 @@ def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) ->
 
 def task_of_row(row: Row, *, id: str, where: str, images: str = "images", answer: str | None = None) -> Task:
     if row.get("prompt") is None:
-        raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}")
+        raise UserError(
+            f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}. To say which column "
+            "is what: toolwright data prepare hub FILE --map prompt=… --map answer=…"
+        )
     extra = row.get("extra_info")
     if extra is not None and not isinstance(extra, dict):
         raise UserError(f"{where}: `extra_info` must be an object, found {type(extra).__name__}")
