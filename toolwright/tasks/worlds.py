@@ -17,10 +17,11 @@ from pydantic import Field
 from toolwright.failures import UserError
 from toolwright.registry import signature_of
 from toolwright.tasks import TASKS, Demonstrate, SplitSizes, TaskSet
-from toolwright.tasks.environment import ENVIRONMENTS
+from toolwright.tasks.environment import ENVIRONMENTS, Environment
 from toolwright.trajectory import Task
 
 S = TypeVar("S", bound=Hashable)
+W = TypeVar("W", bound=Environment)
 Settings = dict[str, Any]
 InvalidPenalty = Annotated[float, Field(ge=0)]  # what a turn costs whose action is none
 Noise = Annotated[float, Field(ge=0, le=1)]  # the share of random actions in a demonstration
@@ -52,7 +53,7 @@ def task_set(
         if invalid_penalty:
             environment["invalid_penalty"] = invalid_penalty
         return Task(
-            id=f"{name}:{hashlib.blake2b(_key(settings).encode(), digest_size=6).hexdigest()}",
+            id=f"{name}:{digest(_key(settings), size=6)}",
             prompt=[{"role": "system", "content": instructions + asks_for(action_tag)}],
             data_source=name,
             extra_info={"environment": environment},
@@ -68,36 +69,65 @@ def task_set(
     )
 
 
-def register_worlds(name: str, world: Callable[..., Any], *, instructions: str = "") -> None:
-    """Register the task of an environment whose worlds differ by their seed alone. Its settings are those of
-    the environment, and how the policy is told to act. A world that knows its `solution` is demonstrated."""
-    solved = hasattr(world, "solution")
+def register_worlds(name: str, *, instructions: str = "") -> Callable[[type[W]], type[W]]:
+    """Register an environment, and the task of its worlds, which differ by their seed alone.
 
-    def tasks(
-        *,
-        sizes: SplitSizes,
-        instructions: str = instructions,
-        action_tag: str | None = None,
-        invalid_penalty: InvalidPenalty = 0.0,
-        noise: Noise = 0.0,
-        **settings: Any,
-    ) -> TaskSet:
-        return by_seed(
-            name,
-            settings,
-            sizes=sizes,
-            instructions=instructions,
-            action_tag=action_tag,
-            invalid_penalty=invalid_penalty,
-            noise=noise if solved else None,
-        )
+    The task's settings are those of the environment, and how the policy is told to act. An environment that
+    knows its `solution` is demonstrated.
+    """
 
-    absent = {"settings"} if solved else {"settings", "noise"}
-    shared = [p for p in signature_of(tasks).parameters.values() if p.name not in absent]
-    own = [p for p in signature_of(world).parameters.values() if p.name != "seed"]
-    parameters = [*shared, *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
-    tasks.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    TASKS.register(name)(tasks)
+    def register(world: type[W]) -> type[W]:
+        solved = hasattr(world, "solution")
+
+        def tasks(
+            *,
+            sizes: SplitSizes,
+            instructions: str = instructions,
+            action_tag: str | None = None,
+            invalid_penalty: InvalidPenalty = 0.0,
+            noise: Noise = 0.0,
+            **settings: Any,
+        ) -> TaskSet:
+            return by_seed(
+                name,
+                settings,
+                sizes=sizes,
+                instructions=instructions,
+                action_tag=action_tag,
+                invalid_penalty=invalid_penalty,
+                noise=noise if solved else None,
+            )
+
+        absent = {"settings"} if solved else {"settings", "noise"}
+        shared = [p for p in signature_of(tasks).parameters.values() if p.name not in absent]
+        own = [p for p in signature_of(world).parameters.values() if p.name != "seed"]
+        parameters = [*shared, *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
+        tasks.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        TASKS.register(name)(tasks)
+        ENVIRONMENTS.register(name)(world)
+        return world
+
+    return register
+
+
+def benchmark(
+    name: str,
+    tasks: Iterable[Task],
+    *,
+    sizes: SplitSizes,
+    text: str,
+    family: Callable[[Task], str] = lambda task: task.id,
+) -> TaskSet:
+    """Make a task set of a benchmark: all tasks are held out, except `train_size` of them. No `family` is
+    both learned from and held out. `text` has all characters that are read beside printable ones."""
+    shuffled = list(tasks)
+    random.Random(f"{name} {sizes.seed}").shuffle(shuffled)
+    order = {key: place for place, key in enumerate(dict.fromkeys(map(family, shuffled)))}
+    train = sorted(shuffled, key=lambda task: order[family(task)])[: sizes.train or 0]
+    learned = set(map(family, train))
+    held_out = [task for task in shuffled if family(task) not in learned][: sizes.held_out]
+    alphabet = "".join(sorted({*string.printable, *text}))
+    return TaskSet(train, held_out, scorer="environment", alphabet=alphabet)
 
 
 def by_seed(
@@ -128,6 +158,11 @@ def by_seed(
         alphabet=string.printable,
     )
     return tasks if noise is not None else replace(tasks, demonstrate=None)
+
+
+def digest(state: str, *, size: int = 16) -> str:
+    """Name a state by its description, which may be long."""
+    return hashlib.blake2b(state.encode(), digest_size=size).hexdigest()
 
 
 def asks_for(action_tag: str | None) -> str:
