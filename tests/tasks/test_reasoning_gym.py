@@ -61,7 +61,12 @@ def test_the_word_list_is_read_once_for_all_scores(monkeypatch: pytest.MonkeyPat
 
     found, reads = tasks(dataset="spell_backward", levels=1), []
     real = spell_backward.read_data_file
-    monkeypatch.setattr(spell_backward, "read_data_file", lambda name: reads.append(name) or real(name))
+
+    def read_data_file(name: str) -> Any:
+        reads.append(name)
+        return real(name)
+
+    monkeypatch.setattr(spell_backward, "read_data_file", read_data_file)
     attempts = [said(task, "<answer>abc</answer>") for task in found.train]
     asyncio.run(Scorer(schema.Reward(), default=found.scorer).score(attempts))
     assert len(reads) <= 1

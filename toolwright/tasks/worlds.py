@@ -17,11 +17,10 @@ from pydantic import Field
 from toolwright.failures import UserError
 from toolwright.registry import signature_of
 from toolwright.tasks import TASKS, Demonstrate, SplitSizes, TaskSet
-from toolwright.tasks.environment import ENVIRONMENTS, Environment
+from toolwright.tasks.environment import ENVIRONMENTS
 from toolwright.trajectory import Task
 
 S = TypeVar("S", bound=Hashable)
-W = TypeVar("W", bound=Environment)
 Settings = dict[str, Any]
 InvalidPenalty = Annotated[float, Field(ge=0)]  # what a turn costs whose action is none
 Noise = Annotated[float, Field(ge=0, le=1)]  # the share of random actions in a demonstration
@@ -69,45 +68,36 @@ def task_set(
     )
 
 
-def register_worlds(name: str, *, instructions: str = "") -> Callable[[type[W]], type[W]]:
-    """Register an environment, and the task of its worlds, which differ by their seed alone.
+def register_worlds(name: str, world: Callable[..., Any], *, instructions: str = "") -> None:
+    """Register the task of an environment whose worlds differ by their seed alone. Its settings are those of
+    the environment, and how the policy is told to act. A world that knows its `solution` is demonstrated."""
+    solved = hasattr(world, "solution")
 
-    The task's settings are those of the environment, and how the policy is told to act. An environment that
-    knows its `solution` is demonstrated.
-    """
+    def tasks(
+        *,
+        sizes: SplitSizes,
+        instructions: str = instructions,
+        action_tag: str | None = None,
+        invalid_penalty: InvalidPenalty = 0.0,
+        noise: Noise = 0.0,
+        **settings: Any,
+    ) -> TaskSet:
+        return by_seed(
+            name,
+            settings,
+            sizes=sizes,
+            instructions=instructions,
+            action_tag=action_tag,
+            invalid_penalty=invalid_penalty,
+            noise=noise if solved else None,
+        )
 
-    def register(world: type[W]) -> type[W]:
-        solved = hasattr(world, "solution")
-
-        def tasks(
-            *,
-            sizes: SplitSizes,
-            instructions: str = instructions,
-            action_tag: str | None = None,
-            invalid_penalty: InvalidPenalty = 0.0,
-            noise: Noise = 0.0,
-            **settings: Any,
-        ) -> TaskSet:
-            return by_seed(
-                name,
-                settings,
-                sizes=sizes,
-                instructions=instructions,
-                action_tag=action_tag,
-                invalid_penalty=invalid_penalty,
-                noise=noise if solved else None,
-            )
-
-        absent = {"settings"} if solved else {"settings", "noise"}
-        shared = [p for p in signature_of(tasks).parameters.values() if p.name not in absent]
-        own = [p for p in signature_of(world).parameters.values() if p.name != "seed"]
-        parameters = [*shared, *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
-        tasks.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        TASKS.register(name)(tasks)
-        ENVIRONMENTS.register(name)(world)
-        return world
-
-    return register
+    absent = {"settings"} if solved else {"settings", "noise"}
+    shared = [p for p in signature_of(tasks).parameters.values() if p.name not in absent]
+    own = [p for p in signature_of(world).parameters.values() if p.name != "seed"]
+    parameters = [*shared, *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
+    tasks.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    TASKS.register(name)(tasks)
 
 
 def benchmark(

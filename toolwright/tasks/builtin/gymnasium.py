@@ -10,7 +10,7 @@ from typing import Any
 
 from toolwright.failures import UserError, extra
 from toolwright.images import encoded, is_picture
-from toolwright.tasks.environment import InvalidAction, Observation, Outcome
+from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import register_worlds
 from toolwright.trajectory import Task
 
@@ -19,7 +19,7 @@ MARKED = re.compile(r"\x1b\[[0-9;]*m(.)\x1b\[0m")
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@register_worlds("gymnasium")
+@ENVIRONMENTS.register("gymnasium")
 class Gymnasium:
     """`id` is Gymnasium's (`package:id` imports the package first), `kwargs` go to `gymnasium.make`. An
     observation is drawn where `render` says so, shown where it is an image, else written by `template`;
@@ -89,3 +89,6 @@ class Gymnasium:
         if picture:
             return {"text": text if self.render else text.strip(), "images": [encoded(observation)]}
         return {"text": text, "anchor": json.dumps(plain, sort_keys=True)}
+
+
+register_worlds("gymnasium", Gymnasium)

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from toolwright.failures import extra
-from toolwright.tasks import InvalidAction, Observation, Outcome
+from toolwright.tasks import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import register_worlds
 from toolwright.trajectory import Task
 
 
-@register_worlds("openenv")
+@ENVIRONMENTS.register("openenv")
 class OpenEnv:
     """A session with the server at `url`. The policy's words are the field `action` of an action, or all of
     it as JSON. It reads the field `observation`, or all of it. Success: rewards of `success_reward`."""
@@ -45,3 +45,6 @@ class OpenEnv:
     def _shown(self, observation: dict[str, Any]) -> str:
         value = observation.get(self.observation, "") if self.observation else observation
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+register_worlds("openenv", OpenEnv)

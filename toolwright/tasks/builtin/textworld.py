@@ -10,16 +10,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import extra
-from toolwright.tasks.environment import InvalidAction, Observation, Outcome
+from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import register_worlds
 from toolwright.trajectory import Task
 
-INSTRUCTIONS = "Find the treasure. Answer with one of the possible actions and nothing else."
 SAYS_NOTHING = ("look", "inventory", "examine")  # what these tell is shown anyway
 _making = threading.Lock()  # TextWorld keeps its rules in places that all games share
 
 
-@register_worlds("textworld", instructions=INSTRUCTIONS)
+@ENVIRONMENTS.register("textworld")
 class TreasureHunt:
     """`level`: TextWorld's, of which 1 to 20 are made within a second; from 11 on there are closed boxes."""
 
@@ -66,3 +65,10 @@ def _game(level: int, seed: int) -> Any:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         make({"level": level}, options).save(file.name)
         return textworld.start(file.name, infos)
+
+
+register_worlds(
+    "textworld",
+    TreasureHunt,
+    instructions="Find the treasure. Answer with one of the possible actions and nothing else.",
+)
