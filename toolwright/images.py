@@ -55,6 +55,12 @@ def content_of(url: str) -> bytes:
     return base64.b64decode(url.partition(",")[2])
 
 
+def is_picture(value: Any) -> bool:
+    """True for an array of [rows, columns, 3] bytes. Games keep boards in other shapes."""
+    shape: tuple[int, ...] = getattr(value, "shape", ())
+    return len(shape) == 3 and shape[2] == 3 and str(value.dtype) == "uint8"
+
+
 def encoded(pixels: Any) -> bytes:
     """An array of [rows, columns, 3] bytes as a PNG."""
     file = io.BytesIO()

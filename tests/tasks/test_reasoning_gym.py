@@ -61,7 +61,12 @@ def test_the_word_list_is_read_once_for_all_scores(monkeypatch: pytest.MonkeyPat
 
     found, reads = tasks(dataset="spell_backward", levels=1), []
     real = spell_backward.read_data_file
-    monkeypatch.setattr(spell_backward, "read_data_file", lambda name: reads.append(name) or real(name))
+
+    def read_data_file(name: str) -> Any:
+        reads.append(name)
+        return real(name)
+
+    monkeypatch.setattr(spell_backward, "read_data_file", read_data_file)
     attempts = [said(task, "<answer>abc</answer>") for task in found.train]
     asyncio.run(Scorer(schema.Reward(), default=found.scorer).score(attempts))
     assert len(reads) <= 1
@@ -100,18 +105,20 @@ def test_prepared_files_are_read_where_they_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_warm_start_learns_on(tmp_path: Path) -> None:
-    """Sums of two digits, by heart: there are 200 of them, and those that are held out are not learned."""
-    common = ["task=reasoning_gym", "task.params.dataset=chain_sum", "task.train_size=60"]
-    sums = ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
-    common += [*(f"task.params.config.{word}" for word in sums), "task.held_out_size=20"]
-    common += ["model.context=256", "run.threads=1", f"run.dir={tmp_path}"]
+def test_a_warm_start_learns_on_and_held_out_words_show_it(tmp_path: Path) -> None:
+    """Words of four letters backward, by a tiny model that was shown some. It is judged by words it never
+    saw, sampled as it was trained."""
+    common = ["task=reasoning_gym", "task.params.dataset=spell_backward", "task.order=shuffled"]
+    common += ["task.params.config.min_word_len=4", "task.params.config.max_word_len=4"]
+    common += ["task.train_size=4000", "task.held_out_size=200"]
+    common += ["model.context=160", "run.threads=1", f"run.dir={tmp_path}"]
     size = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=4", "model.ffn=128"]
-    warm = ["steps=220", "batch=16", "optimizer.lr=5e-3", "run.name=warm"]
-    assert main(["sft", *common, *size, *warm]) == 0
-    own = ["rollout.max_tokens=24", "rollout.prompts=8", "rollout.samples=8", "train.steps=40"]
-    own += ["eval.every=0", f"model.path={tmp_path}/warm/model", "update.policy.lr=1e-3", "run.name=better"]
-    assert main(["train", *common, *own]) == 0
+    warm = ["steps=600", "batch=16", "optimizer.lr=3e-3", "optimizer.warmup_steps=10"]
+    assert main(["sft", *common, *size, *warm, "optimizer.decay=cosine", "run.name=warm"]) == 0
+    own = ["rollout.max_tokens=28", "rollout.prompts=32", "rollout.samples=8", "train.steps=120"]
+    own += ["update.policy.lr=1e-3", "algorithm.kl.where=none"]
+    own += ["eval.every=0", "eval.temperature=1", "eval.samples=4", "run.name=better"]
+    assert main(["train", *common, *own, f"model.path={tmp_path}/warm/model"]) == 0
     rows = Metrics.read(tmp_path / "better/metrics.jsonl")
-    rewards = [row["reward/mean"] for row in rows if "reward/mean" in row]
-    assert sum(rewards[-10:]) / 10 > sum(rewards[:10]) / 10 + 0.08
+    before, after = (row["held_out/accuracy"] for row in rows if "held_out/accuracy" in row)
+    assert after > before + 0.15

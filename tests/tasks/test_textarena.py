@@ -76,8 +76,8 @@ def test_a_game_is_the_same_for_the_same_seed_whatever_is_drawn_beside_it() -> N
 def test_a_random_opponent_finds_moves_that_the_game_takes(id: str) -> None:
     world = made(id=id, seed=5, players=2, player=1)
     world.reset(TASK)
-    assert not world.raw.state.game_info[0]["invalid_move"]
-    assert world.raw.state.current_player_id == 1
+    assert not world.game.state.game_info[0]["invalid_move"]
+    assert world.game.state.current_player_id == 1
 
 
 def test_an_invalid_move_is_told_and_a_second_one_loses() -> None:

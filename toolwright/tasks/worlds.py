@@ -52,7 +52,7 @@ def task_set(
         if invalid_penalty:
             environment["invalid_penalty"] = invalid_penalty
         return Task(
-            id=f"{name}:{hashlib.blake2b(_key(settings).encode(), digest_size=6).hexdigest()}",
+            id=f"{name}:{digest(_key(settings), size=6)}",
             prompt=[{"role": "system", "content": instructions + asks_for(action_tag)}],
             data_source=name,
             extra_info={"environment": environment},
@@ -100,6 +100,26 @@ def register_worlds(name: str, world: Callable[..., Any], *, instructions: str =
     TASKS.register(name)(tasks)
 
 
+def benchmark(
+    name: str,
+    tasks: Iterable[Task],
+    *,
+    sizes: SplitSizes,
+    text: str,
+    family: Callable[[Task], str] = lambda task: task.id,
+) -> TaskSet:
+    """Make a task set of a benchmark: all tasks are held out, except `train_size` of them. No `family` is
+    both learned from and held out. `text` has all characters that are read beside printable ones."""
+    shuffled = list(tasks)
+    random.Random(f"{name} {sizes.seed}").shuffle(shuffled)
+    order = {key: place for place, key in enumerate(dict.fromkeys(map(family, shuffled)))}
+    train = sorted(shuffled, key=lambda task: order[family(task)])[: sizes.train or 0]
+    learned = set(map(family, train))
+    held_out = [task for task in shuffled if family(task) not in learned][: sizes.held_out]
+    alphabet = "".join(sorted({*string.printable, *text}))
+    return TaskSet(train, held_out, scorer="environment", alphabet=alphabet)
+
+
 def by_seed(
     name: str,
     settings: Settings,
@@ -128,6 +148,11 @@ def by_seed(
         alphabet=string.printable,
     )
     return tasks if noise is not None else replace(tasks, demonstrate=None)
+
+
+def digest(state: str, *, size: int = 16) -> str:
+    """Name a state by its description, which may be long."""
+    return hashlib.blake2b(state.encode(), digest_size=size).hexdigest()
 
 
 def asks_for(action_tag: str | None) -> str:

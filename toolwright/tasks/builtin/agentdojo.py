@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import string
 from collections.abc import Sequence
 from typing import Any
 
-from toolwright.tasks import TASKS, SplitSizes, TaskSet
+from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, SplitSizes, TaskSet
 from toolwright.tasks.agentdojo import attack_on, environment, schemas, suite
-from toolwright.tasks.environment import (
-    ENVIRONMENTS,
-    InvalidAction,
-    Observation,
-    Outcome,
-    ToolCall,
-    answers_to,
-)
+from toolwright.tasks.environment import ToolCall, answers_to
+from toolwright.tasks.worlds import benchmark
 from toolwright.trajectory import Task
 
 VERSION = "v1.2.2"  # of the benchmark, not of the package
@@ -92,22 +84,15 @@ def agentdojo(
 ) -> TaskSet:
     """All tasks are held out, except `train_size` of them. With an `attack`, each user task is paired with
     every injection task."""
-    names = suites.split(",") if isinstance(suites, str) else suites
-    tasks = [task for name in dict.fromkeys(names) for task in _tasks(name, version, attack)]
-    random.Random(f"agentdojo {sizes.seed}").shuffle(tasks)
-    users = {user: place for place, user in enumerate(dict.fromkeys(map(_user, tasks)))}
-    train = sorted(tasks, key=lambda task: users[_user(task)])[: sizes.train or 0]
-    learned = set(map(_user, train))
-    held_out = [task for task in tasks if _user(task) not in learned][: sizes.held_out]
-    tools = [schemas(suite(name, version)) for name in dict.fromkeys(names)]
+    names = list(dict.fromkeys(suites.split(",") if isinstance(suites, str) else suites))
+    tasks = [task for name in names for task in _tasks(name, version, attack)]
+    tools = [schemas(suite(name, version)) for name in names]
     text = f"{tools}" + "".join(f"{task.prompt}{task.extra_info}" for task in tasks)
-    return TaskSet(
-        train, held_out, scorer="environment", alphabet="".join(sorted({*string.printable, *text}))
-    )
+    return benchmark("agentdojo", tasks, sizes=sizes, text=text, family=_user)
 
 
 def _user(task: Task) -> str:
-    """Name the user's task, under whatever attack: it is learned from or held out as a whole."""
+    """Name the user's task, under whatever attack."""
     settings = task.extra_info["environment"]
     return f"{settings['suite']}/{settings['user_task']}"
 

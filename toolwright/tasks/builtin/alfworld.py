@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import json
 import os
@@ -19,7 +18,7 @@ from typing import Any, Literal
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, Observation, Outcome
-from toolwright.tasks.worlds import InvalidPenalty, asks_for
+from toolwright.tasks.worlds import InvalidPenalty, asks_for, digest
 from toolwright.trajectory import Task
 
 FOLDER = "json_2.1.1"  # where `alfworld-download` puts its games
@@ -95,7 +94,7 @@ def _engine() -> Any:
 def _anchor(state: Any) -> str:
     """Name the state by what is true in it, but for what was looked at. It is a digest, as facts are many."""
     facts = sorted(str(fact) for fact in state.facts if not fact.name.startswith(("not_", "checked")))
-    return hashlib.blake2b("; ".join(facts).encode(), digest_size=16).hexdigest()
+    return digest("; ".join(facts))
 
 
 def data_folder(data: str | None = None) -> Path:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import hashlib
-import io
-import json
 import random
-import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.failures import TaskFailure, UserError, extra, nearest
 from toolwright.registry import load_object
-from toolwright.tasks import TASKS, SplitSizes, TaskSet
-from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, SplitSizes, TaskSet
+from toolwright.tasks.textarena_game import TextArenaGame, players_of
 from toolwright.tasks.worlds import InvalidPenalty, by_seed
 from toolwright.trajectory import Task
 
 Opponent = Callable[[str], str]  # what a player has been shown -> what it says
-BRACKETS = re.compile(r"\[[^\[\]]+\]")  # how moves are written
-UNTOLD = [f"[{n}]" for n in range(16)] + [f"[{a} {b}]" for a in range(8) for b in range(8)]
-_drawing = threading.Lock()  # games draw from Python's one generator
 
 
 @ENVIRONMENTS.register("textarena")
@@ -45,73 +34,34 @@ class TextArena:
         opponent: str = "random",
         kwargs: dict[str, Any] | None = None,
     ) -> None:
-        self.id, self.player, self.rng = id, player, random.Random(seed)
-        self.draws = self.rng.getstate()
-        ours: dict[str, Opponent] = {"random": self._any_move, "policy": self._own_move}
+        self.game, self.player = TextArenaGame(id, kwargs or {}, players=players, seed=seed), player
+        ours: dict[str, Opponent] = {"random": self.game.any_move, "policy": self._own_move}
         self.opponent = ours.get(opponent) or load_object(opponent)
-        self.other_side: list[dict[str, Any]] = []  # the conversation of the policy's other side
-        self.heard = 0  # characters of what it was shown
-        self.shown = dict.fromkeys(range(players), "")  # to each player, from the start
-        with self._own_draws():
-            self.game = made(id, kwargs or {})
-            self.game.reset(num_players=players, seed=seed)
-        self.raw = self.game
-        while hasattr(self.raw, "env"):
-            self.raw = self.raw.env  # shows each player what is new, without the wrappers' summaries
+        self.heard = 0  # characters of what the policy's other side was shown
 
     def use_policy(self, ask: Callable[[list[dict[str, Any]]], str]) -> None:
         self.ask = ask
 
     def reset(self, task: Task) -> Observation:
-        self.other_side = [dict(message) for message in task.prompt]
-        return Observation(self._until_our_turn(), self._anchor())
+        self.other_side = [dict(message) for message in task.prompt]  # the conversation of that side
+        return Observation(self._until_our_turn(), self.game.anchor)
 
     def step(self, action: str) -> Outcome:
-        done = self._move(action)
-        if not done and self._refused(self.raw.state):
-            raise InvalidAction(self._see())
-        seen = self._until_our_turn() if not done else ""
-        state = self.raw.state
+        if not self.game.move(action) and self.game.refused:
+            raise InvalidAction(self.game.see())
+        seen, state = self._until_our_turn(), self.game.state
         if not state.done:
-            return Outcome(seen, anchor=self._anchor())
+            return Outcome(seen, anchor=self.game.anchor)
         reward, about = float((state.rewards or {}).get(self.player, 0.0)), state.game_info[self.player]
         last = str(about.get("reason") or "The game is over.")
-        return Outcome(last, reward, True, self._anchor(), {"success": reward >= 1})
+        return Outcome(last, reward, True, self.game.anchor, {"success": reward >= 1})
 
     def _until_our_turn(self) -> str:
         """Let the opponent play; what the policy is shown then."""
-        while not self.raw.state.done and self.raw.state.current_player_id != self.player:
-            self._see()
-            self._move(str(self.opponent(self.shown[self.raw.state.current_player_id])))
-        return "" if self.raw.state.done else self._see()
-
-    def _see(self) -> str:
-        """Return what is new to the player whose turn it is. It knows what it said itself."""
-        with self._own_draws():
-            player, told = self.raw.get_observation()
-        names = self.raw.state.role_mapping
-        lines = [f"[{names.get(who, who)}] {text}" for who, text, _ in told if who != player]
-        self.shown[player] += "".join(f"\n{line}" for line in lines)
-        return "\n".join(lines)
-
-    def _move(self, action: str, game: Any = None) -> bool:
-        with self._own_draws():
-            return bool((game or self.game).step(action)[0])
-
-    def _any_move(self, shown: str) -> str:
-        """A move that the game takes: of those it listed last, of all it ever named, or by number."""
-        for pool in (shown.rpartition("\n[GAME]")[2], shown, " ".join(UNTOLD)):
-            moves = sorted(set(BRACKETS.findall(pool)))
-            for move in self.rng.sample(moves, len(moves)):
-                tried, draws = copy.deepcopy(self.game), self.draws
-                player, state = self.raw.state.current_player_id, tried.state
-                with contextlib.suppress(Exception):
-                    self._move(move, tried)
-                    if not (self._refused(state) or state.game_info[player].get("invalid_move")):
-                        self.draws = draws
-                        return move
-                self.draws = draws
-        raise TaskFailure(f"no random move found in {self.id}: set task.params.opponent=path.py:function")
+        while not (state := self.game.state).done and state.current_player_id != self.player:
+            self.game.see()
+            self.game.move(str(self.opponent(self.game.shown[state.current_player_id])))
+        return "" if state.done else self.game.see()
 
     def _own_move(self, shown: str) -> str:
         """The policy's, in a conversation of its own, as the other player has."""
@@ -120,37 +70,6 @@ class TextArena:
         said = self.ask(self.other_side)
         self.other_side.append({"role": "assistant", "content": said})
         return said
-
-    @staticmethod
-    def _refused(state: Any) -> bool:
-        """True if the last move was none; its player has another try."""
-        return bool(getattr(state, "error_count", 0))
-
-    def _anchor(self) -> str:
-        state = json.dumps(self.raw.state.game_state, sort_keys=True, default=str)
-        return hashlib.blake2b(state.encode(), digest_size=16).hexdigest()
-
-    @contextlib.contextmanager
-    def _own_draws(self) -> Iterator[None]:
-        """Give each game its own random state, as if it ran alone."""
-        with _drawing:
-            others = random.getstate()
-            random.setstate(self.draws)
-            try:
-                yield
-            finally:
-                self.draws = random.getstate()
-                random.setstate(others)
-
-
-def made(id: str, kwargs: dict[str, Any]) -> Any:
-    # Some games tell what they could not download.
-    with extra("textarena", needed_by="task 'textarena'"), contextlib.redirect_stderr(io.StringIO()):
-        import textarena
-        from textarena.envs.registration import ENV_REGISTRY
-    if id not in ENV_REGISTRY:
-        raise UserError(f"TextArena has no game {id!r}; {nearest(id, ENV_REGISTRY)}")
-    return textarena.make(id, **kwargs)
 
 
 @TASKS.register("textarena")
@@ -171,7 +90,7 @@ def textarena(
     same, or random in place of itself."""
     opponent = _checked(opponent)
     judge = _checked(held_out_opponent or ("random" if opponent == "policy" else opponent))
-    count = _starts(id, kwargs or {}, (1, 2) if players is None else (players,))
+    count = players_of(id, kwargs or {}, (1, 2) if players is None else (players,))
 
     def side(rng: random.Random) -> dict[str, Any]:
         return {"players": 2, "player": rng.randrange(2), "opponent": opponent} if count == 2 else {}
@@ -203,17 +122,3 @@ def _checked(opponent: str) -> str:
 def _against(opponent: str, task: Task) -> Task:
     world = {**task.extra_info["environment"], "opponent": opponent}
     return replace(task, extra_info={**task.extra_info, "environment": world})
-
-
-def _starts(id: str, kwargs: dict[str, Any], counts: tuple[int, ...]) -> int:
-    """The first of these numbers of players that the game starts with."""
-    why = ""
-    for players in counts:
-        try:
-            TextArena(id, players=players, kwargs=kwargs)
-            return players
-        except UserError:
-            raise
-        except Exception as error:
-            why = why or " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    raise UserError(f"TextArena's {id} does not start with {' or '.join(map(str, counts))} players: {why}")
