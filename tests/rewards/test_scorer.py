@@ -223,7 +223,7 @@ def test_step_rewards_that_are_no_list_of_numbers_are_a_failure(steps: Any) -> N
         [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
     )
     assert (verdict.score, verdict.kind) == (None, "task")
-    assert "f returned step_rewards that are not a list of numbers: " in verdict.message
+    assert "f returned step_rewards that are not a list of finite numbers: " in verdict.message
 
 
 def test_step_rewards_may_be_an_array() -> None:

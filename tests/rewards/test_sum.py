@@ -218,7 +218,7 @@ def test_step_rewards_are_weighted_like_the_parts_that_gave_them(file: Path) -> 
     ("function", "message"),
     [
         ("half_of_them", "1 step_rewards for an attempt of 2 turns"),
-        ("no_numbers", "returned step_rewards that are not numbers"),
+        ("no_numbers", "returned step_rewards that are not a list of finite numbers"),
     ],
 )
 def test_step_rewards_are_one_finite_number_a_turn(function: str, message: str, file: Path) -> None:

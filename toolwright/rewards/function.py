@@ -153,7 +153,7 @@ def verdict_of(name: str, answer: Any) -> Verdict:
         steps = [value for value in found if value is not None]
         if given is not None and (len(steps) < len(found) or not isinstance(given, list | tuple)):
             return Verdict(
-                message=f"{name} returned step_rewards that are not a list of numbers: {given!r:.200}"
+                message=f"{name} returned step_rewards that are not a list of finite numbers: {given!r:.200}"
             )
         values = {str(key): _number(value) for key, value in answer.items() if key not in ("score", STEPS)}
         # Parts are numbers; a text among them, such as the answer that was found, is dropped.
