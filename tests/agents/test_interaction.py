@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import yaml
 from tests.agents.attempts import rollout_of, run
 from tests.agents.scripted import saying
 from tests.agents.templates import tokenizer
+from tests.json_server import json_server
 from toolwright.failures import UserError
 from toolwright.tasks import interaction
 from toolwright.tasks.interactions.gsm8k import RIGHT, WRONG
@@ -104,34 +102,19 @@ def test_an_error_of_the_user_is_no_score(tmp_path: Path) -> None:
     assert "the simulated user failed: ValueError: no" in trajectory.failure.message
 
 
-class Model(BaseHTTPRequestHandler):
-    """A chat model that wants two answers."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        heard = [m["content"] for m in body["messages"] if m["role"] == "user"]
-        text = "Shorter, please." if len(heard) < 2 else "Thanks! [[DONE]]"
-        message = {"role": "assistant", "content": text}
-        answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "user"}
-        answer["choices"] = [{"index": 0, "finish_reason": "stop", "message": message}]
-        raw = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def wants_two_answers(_: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What a chat model says that plays such a user."""
+    heard = [m["content"] for m in body["messages"] if m["role"] == "user"]
+    text = "Shorter, please." if len(heard) < 2 else "Thanks! [[DONE]]"
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    return {"id": "1", "object": "chat.completion", "created": 0, "model": "user", "choices": [choice]}
 
 
 @pytest.fixture
 def served() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    with json_server(wants_two_answers) as url:
+        yield f"{url}/v1"
 
 
 def test_a_model_plays_the_user(served: str) -> None:

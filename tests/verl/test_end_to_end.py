@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import yaml
 
 from tests import tiny
+from tests.json_server import json_server
 from tests.verl.conftest import tasks
 from toolwright.models import huggingface
 from toolwright.record import load
@@ -102,30 +101,16 @@ def test_a_line_takes_three_steps(name: str, train: Path, model: Path, tmp_path:
     assert (tmp_path / "run" / "model" / "config.json").is_file()
 
 
-class Retriever(BaseHTTPRequestHandler):
-    """A retrieval server with Search-R1's protocol."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        found = [[{"document": {"contents": f"title\nabout {query}"}}] for query in body["queries"]]
-        answer = json.dumps({"result": found}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def retrieved(_: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What a retrieval server with Search-R1's protocol answers."""
+    found = [[{"document": {"contents": f"title\nabout {query}"}}] for query in body["queries"]]
+    return {"result": found}
 
 
 @pytest.fixture
 def retriever() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Retriever)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/retrieve"
-    server.shutdown()
-    server.server_close()
+    with json_server(retrieved) as url:
+        yield f"{url}/retrieve"
 
 
 def test_a_line_of_search_r1_trains(train: Path, model: Path, tmp_path: Path, retriever: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import yaml
 
 from tests import tiny
+from tests.json_server import json_server
 from tests.verl.conftest import BARE
 from tests.verl.test_tools_called import caller
 from toolwright.models import huggingface
@@ -84,35 +83,19 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-class Server(BaseHTTPRequestHandler):
+def answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """A retriever as RLinf's search asks one, and a code-judge as its rStar2 does."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.path == "/retrieve":
-            found = [[{"contents": f"title\nabout {query}", "url": "a"}] for query in body["queries"]]
-            answer: dict[str, Any] = {"result": found}
-        else:
-            ran = {"run_success": True, "success": True, "stdout": "42", "stderr": "", "cost": 0.1}
-            answer = {"results": [ran for _ in body["submissions"]]}
-        sent = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    if path == "/retrieve":
+        found = [[{"contents": f"title\nabout {query}", "url": "a"}] for query in body["queries"]]
+        return {"result": found}
+    ran = {"run_success": True, "success": True, "stdout": "42", "stderr": "", "cost": 0.1}
+    return {"results": [ran for _ in body["submissions"]]}
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+def port() -> Iterator[str]:
+    with json_server(answer) as url:
+        yield url.rpartition(":")[2]
 
 
 def write(folder: Path, **trees: dict[str, Any]) -> list[str]:
@@ -139,7 +122,7 @@ CALLS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CALLS)
-def test_a_file_of_rlinf_calls_its_tools(kind: str, tmp_path: Path, port: int) -> None:
+def test_a_file_of_rlinf_calls_its_tools(kind: str, tmp_path: Path, port: str) -> None:
     call, own = CALLS[kind]
     rows.write(tmp_path / "train.jsonl", [{"prompt": f"{n}+0=", "solutions": [str(n)]} for n in range(8)])
     words = write(tmp_path, run=SEARCH, shard={"strategy": "fsdp2"})

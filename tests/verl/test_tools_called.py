@@ -6,9 +6,7 @@ The policy is a tiny model in whose vocabulary the whole call is one token, so t
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,9 @@ import pytest
 import yaml
 
 from tests import tiny
+from tests.json_server import json_server
 from tests.verl.conftest import tasks
+from tests.verl.test_end_to_end import retrieved
 from toolwright.models import huggingface
 from toolwright.record import load
 from toolwright.verl.command import main_module
@@ -88,39 +88,26 @@ LINES: dict[str, tuple[list[str], str]] = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
+class ToolServer:
     """Runs code at any path but `/retrieve`, which looks up what it is asked."""
 
-    asked: list[str]
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.url = ""
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.asked.append(self.path)
-        if self.path == "/retrieve":
-            found = [[{"document": {"contents": f"title\nabout {query}"}}] for query in body["queries"]]
-            answer = {"result": found}
-        else:
-            output = str(eval(body["code"]))
-            answer = {"output": output, "status": "Success", "run_result": {"stdout": output}}
-        sent = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(path)
+        if path == "/retrieve":
+            return retrieved(path, body)
+        output = str(eval(body["code"]))
+        return {"output": output, "status": "Success", "run_result": {"stdout": output}}
 
 
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    Handler.asked = []
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+def server() -> Iterator[ToolServer]:
+    made = ToolServer()
+    with json_server(made.answer) as made.url:
+        yield made
 
 
 def caller(folder: Path, call: str) -> Path:
@@ -148,9 +135,9 @@ def tools_file(path: Path, url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_tools_are_called_in_a_run(name: str, tmp_path: Path, server: ThreadingHTTPServer) -> None:
+def test_tools_are_called_in_a_run(name: str, tmp_path: Path, server: ToolServer) -> None:
     words, call = LINES[name]
-    url, out = f"http://127.0.0.1:{server.server_port}", tmp_path / "run"
+    url, out = server.url, tmp_path / "run"
     tools_file(tmp_path / "tools.yaml", url, name if name in TOOLS else "SandboxFusionTool")
     words = [word.format(url=url, file=tmp_path / "tools.yaml") for word in words]
     line = [
@@ -170,4 +157,4 @@ def test_tools_are_called_in_a_run(name: str, tmp_path: Path, server: ThreadingH
     answered = [one for one in attempts if any(segment.source == "tool" for segment in one.segments)]
     assert answered
     assert all(one.failure is None for one in attempts)
-    assert bool(Handler.asked) is (name != "Gsm8kTool")
+    assert bool(server.asked) is (name != "Gsm8kTool")
