@@ -165,7 +165,7 @@ def test_a_running_search_is_not_resumed_beside_itself(
     try:
         wait_until((tmp_path / "busy/pool.db").exists, "the first search to begin")
         assert main([*command, "run.resume=true"]) == 2
-        assert "is still running" in capsys.readouterr().err
+        assert f"is in use: process {first.pid} still runs it" in capsys.readouterr().err
     finally:
         first.kill()
         first.wait()

@@ -101,8 +101,8 @@ class RunFolder:
         attempts' tokens are read with."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.changed({"run.resume": False})
+        self.create()
         with self.explaining_write_errors(then="start again"):
-            self._create()
             for place in (self.checkpoints, self.rollouts):
                 place.mkdir(parents=True, exist_ok=True)
             (self.path / "config.yaml").write_text(yaml_file.to_yaml(config), encoding="utf-8")
@@ -111,19 +111,20 @@ class RunFolder:
             if tokenizer is not None:
                 tokenizer.backend.save(str(self.path / "tokenizer.json"))
 
-    def _create(self) -> None:
-        """Make the folder. Another run may have made it since this one claimed the name."""
+    def create(self) -> None:
+        """Make the folder of a new run. Another run may have made it since this one claimed the name."""
         claimed = self.path
-        while self._new:
-            try:
-                self.path.mkdir(parents=True)
-                self._new = False
-            except FileExistsError:
-                if not self._made_up:
-                    raise UserError(
-                        f"another run has begun in {self.path} meanwhile; choose another run.name"
-                    ) from None
-                self.path = _unused(claimed)
+        with self.explaining_write_errors(then="start again"):
+            while self._new:
+                try:
+                    self.path.mkdir(parents=True)
+                    self._new = False
+                except FileExistsError:
+                    if not self._made_up:
+                        raise UserError(
+                            f"another run has begun in {self.path} meanwhile; choose another run.name"
+                        ) from None
+                    self.path = _unused(claimed)
 
     def changed_settings(self, config: schema.CommandConfig) -> list[str]:
         """The settings that differ from those the run had until now, as `key=new (was old)`."""

@@ -219,6 +219,7 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
         operator(name)
     if config.proposer.name == "chat":
         chat_settings("proposer.chat", config.proposer.chat)
+    folder.create()
     with _locked(folder.path):
         folder.begin(config, command=command)
         (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
@@ -278,7 +279,6 @@ def listed(search: schema.SearchConfig) -> Portfolio | None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other processes from searching in this folder. The lock ends with this process."""
-    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "search.lock").open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
