@@ -97,7 +97,9 @@ def injects_nothing(trajectory: Trajectory, made: Tokenizer, marks: Sequence[str
             continue
         found = [token for token in segment.tokens if token in special]
         names = [record["name"] or "error" for record in segment.calls]
-        tame = made.going_on([{"role": "tool", "name": n, "content": "x"} for n in names], ended=True).tokens
+        tame = made.continuation(
+            [{"role": "tool", "name": n, "content": "x"} for n in names], ended=True
+        ).tokens
         expected = [token for token in tame if token in special]
         closing = made.encode(made.chat.closing)
         assert found in ([], expected, [*closing, *expected])

@@ -142,7 +142,7 @@ class TestTools:
     def test_the_next_turn_begins_with_it(self, model: tuple[Decoder, Tokenizer]) -> None:
         _, tokenizer = model
         said = [{"role": "tool", "name": "look", "content": asks("here", url("green"))[0]["content"]}]
-        written = tokenizer.going_on(said, ended=False)
+        written = tokenizer.continuation(said, ended=False)
         assert written.images == [url("green")]
         assert tokenizer.image_reader is not None
         count = written.tokens.count(tokenizer.image_reader.token)

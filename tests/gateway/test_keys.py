@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from toolwright.agents.attempt import Attempt
+from toolwright.engines import Completion
 from toolwright.gateway.server import AttemptAddress
 
 from .programs import attempts, is_what_was_sampled, native, one, scripted
@@ -91,6 +93,9 @@ def test_the_address_of_one_attempt_with_the_key_of_another_is_refused() -> None
         ("/v1/chat/completions", b"{", 400, "not JSON"),
         ("/v1/chat/completions", b'{"messages": []}', 400, "messages"),
         ("/v1/chat/completions", b'{"messages": [{"role": "king", "content": "go"}]}', 400, "role"),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "go"}], "n": 1000}', 400, "n: "),
+        ("/v1/chat/completions", b"[" * 10_000, 400, "depth limit"),
+        ("/v1/chat/completions", b"x" * (33 << 20), 413, "larger than 32 MiB"),
         ("/v1/responses", b'{"input": [{"type": "image"}]}', 400, "not supported"),
         ("/v1/reward", b'{"reward": "much"}', 400, "expected a number"),
         ("/v1/reward", b'{"reward": 1}', 400, "expected one of the 0 so far"),
@@ -160,6 +165,58 @@ def test_a_prompt_that_is_too_long_is_refused_as_openai_does() -> None:
     trajectory, _ = one(program)
     assert trajectory.stop == "tokens"
     assert trajectory.cut
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"messages": [{"role": "user", "content": "x" * 4_000_000}]},
+        {"messages": GO * 3_000},
+        {"messages": GO, "tools": [{"type": "function", "function": {"name": "f" * 60}}] * 5_000},
+    ],
+)
+def test_an_enormous_prompt_is_refused_before_it_is_encoded(more: dict[str, Any]) -> None:
+    """To encode it would take this model's tokenizer a minute, in which no other attempt is answered."""
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        api = client(address)
+        await ask(api)
+        started = time.process_time()
+        with pytest.raises(openai.BadRequestError, match="a prompt of at least") as refused:
+            await api.chat.completions.create(model="m", **more)
+        assert refused.value.code == "context_length_exceeded"
+        assert time.process_time() - started < 10
+
+    trajectory, _ = one(program)
+    assert (trajectory.stop, trajectory.turns) == ("tokens", 1)
+
+
+def test_an_answer_that_nobody_waits_for_is_not_learned_from() -> None:
+    engine = native(ends=False)
+    generate = engine.engine.generate
+
+    async def unfinished(*given: Any, **more: Any) -> Completion:
+        """Answer nobody: a fast machine samples 900 tokens before the client has lost its patience."""
+        await generate(*given, **more)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        engine.engine.generate = unfinished  # type: ignore[method-assign]
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.3)) as session:
+            with pytest.raises(TimeoutError):
+                await session.post(f"{address.url}/v1/chat/completions", json={"messages": GO})
+        engine.engine.generate = generate  # type: ignore[method-assign]
+        for _ in range(500):
+            if not engine.engine.active:  # type: ignore[attr-defined]
+                break
+            await asyncio.sleep(0.01)
+        assert not attempt.trajectory.segments
+        await ask(client(address), max_tokens=4)
+
+    trajectory, _ = one(program, engine=engine, max_tokens=900)
+    assert trajectory.turns == 1
+    is_what_was_sampled([trajectory], engine)
 
 
 def test_log_probabilities_and_stop_strings() -> None:

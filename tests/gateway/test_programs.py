@@ -140,6 +140,37 @@ class TestCommand:
         assert trajectory.failure is None
         assert not alive(int(note.read_text()))
 
+    def test_a_daemon_that_left_its_session_ends_with_it(self, tmp_path: Path) -> None:
+        note = tmp_path / "pid"
+        source = (
+            "import time\nask('go')\n"
+            "if os.fork() == 0:\n"
+            "    os.setsid()\n"
+            "    if os.fork() == 0:\n"
+            f"        open({str(note)!r}, 'w').write(str(os.getpid()))\n"
+            "        [os.close(n) for n in (0, 1, 2)]\n"
+            "        time.sleep(600)\n"
+            "    os._exit(0)\n"
+            "os.wait()\n"
+            f"while not os.path.exists({str(note)!r}): time.sleep(0.01)\n"
+        )
+        (trajectory,) = run(command(tmp_path, source))
+        assert trajectory.failure is None
+        assert not alive(int(note.read_text()))
+
+    def test_a_crash_in_the_middle_of_a_stream_earns_nothing(self, tmp_path: Path) -> None:
+        """Though it had given itself a reward before."""
+        source = (
+            "import http.client, signal, urllib.parse\nask('go')\npost('/v1/reward', {'reward': 1.0})\n"
+            "url = urllib.parse.urlsplit(os.environ['TOOLWRIGHT_URL'])\n"
+            "line = http.client.HTTPConnection(url.netloc)\n"
+            "body = {'model': 'm', 'messages': [{'role': 'user', 'content': 'go'}], 'stream': True}\n"
+            "line.request('POST', url.path + '/v1/chat/completions', json.dumps(body))\n"
+            "line.getresponse().read(20)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        (trajectory,) = run(command(tmp_path, source))
+        assert "exited with -9" in failure(trajectory)
+
     def test_a_flood_of_output_is_cut(self, tmp_path: Path) -> None:
         source = "ask('go'); sys.stdout.write('x' * (8 << 20)); print('end')"
         (trajectory,) = run(command(tmp_path, source))
@@ -248,6 +279,16 @@ class TestService:
         assert trajectory.failure is None
         assert of_attempt(trajectory)["solution_str"] == "40"
 
+    def test_one_that_breaks_is_a_failure_of_the_machine(self, service: Service) -> None:
+        (trajectory,) = run({"url": service.url + "/break"})
+        assert "answered 500: out of order" in failure(trajectory)
+        assert trajectory.failure is not None
+        assert trajectory.failure.kind == "infrastructure"
+
+    def test_one_that_promises_and_never_posts_ends_at_the_limit(self, service: Service) -> None:
+        (trajectory,) = run({"url": service.url + "/promise"}, timeout_s=3)
+        assert "took longer than rollout.timeout_s=3" in failure(trajectory)
+
     def test_one_that_refuses_is_a_failure(self, service: Service) -> None:
         (trajectory,) = run({"url": service.url + "/refuse"})
         assert "answered 422: not today" in failure(trajectory)
@@ -280,6 +321,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path == "/refuse":
             return self.reply(422, b"not today")
+        if self.path == "/break":
+            return self.reply(500, b"out of order")
+        if self.path == "/promise":
+            return self.reply(202, b"")
         if self.path == "/later":
             threading.Thread(target=self.later, args=[body]).start()
             return self.reply(202, b"")

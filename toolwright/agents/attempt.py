@@ -105,7 +105,7 @@ class Attempt:
         ended, tools = self.ended, self._tools
         self._must_fit(messages)
         return self._extend(
-            source, self.tokenizer.going_on(messages, ended=ended, tools=tools, **self._template)
+            source, self.tokenizer.continuation(messages, ended=ended, tools=tools, **self._template)
         )
 
     async def act(self, *, anchor: str | None = None, stop: Sequence[str] | None = None) -> Segment:

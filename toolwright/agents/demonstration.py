@@ -89,7 +89,7 @@ class Demonstrator:
                 _extend(made, "tool", self.tokenizer.quote(str(message["content"]), self.format.result))
         elif not last:
             only_tools = bool(between) and all(m["role"] == "tool" for m in between)
-            going_on = self.tokenizer.going_on(between, ended=True, tools=tools, **self.template)
+            going_on = self.tokenizer.continuation(between, ended=True, tools=tools, **self.template)
             _extend(made, "tool" if only_tools else "prompt", going_on)
 
     @property

@@ -31,14 +31,15 @@ class PlayRules:
     action_tag: str | None = None
     invalid_penalty: float = 0.0
     turns: int | None = None  # the most that this task allows, if fewer than the run's
+    success_reward: float | None = None  # from this sum of rewards on, the end is a success
 
     @classmethod
     def split(cls, settings: dict[str, Any]) -> tuple[PlayRules, dict[str, Any]]:
         """Split the settings into the loop's rules and the environment's own arguments."""
         rest = dict(settings)
         tag, penalty = rest.pop("action_tag", None), float(rest.pop("invalid_penalty", 0.0))
-        turns = rest.pop("turns", None)
-        return cls(tag, penalty, None if turns is None else int(turns)), rest
+        turns, success = rest.pop("turns", None), rest.pop("success_reward", None)
+        return cls(tag, penalty, None if turns is None else int(turns), success), rest
 
 
 @registry.register("environment")
@@ -54,7 +55,8 @@ class EnvironmentLoop(ToolUse):
 
     async def attempt(self, attempt: Attempt) -> None:
         rules, settings = PlayRules.split(settings_of(attempt.task))
-        host = EnvironmentHost(settings, limit_s=self.config.environment_timeout_s)
+        limit_s = self.config.environment_timeout_s
+        host = EnvironmentHost(settings, limit_s=limit_s, success_reward=rules.success_reward)
         attempt.count("success", 0)
         try:
             with suppress(AttemptEnded):

@@ -205,7 +205,7 @@ class Conversations:
             described = self._described(tools)
             for between, turn in _by_turn(rest):
                 parts.append(
-                    model.tokenizer.going_on(between, ended=ended, tools=described, **model.template)
+                    model.tokenizer.continuation(between, ended=ended, tools=described, **model.template)
                 )
                 if turn is None:
                     break

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import uuid
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from toolwright.sandbox.processes import tree
 
 LINE_BYTES = 16 << 20  # of one line that a process writes
+MARK = "TOOLWRIGHT_ATTEMPT"  # a variable in the environment of a child and all below it
 CLOSING_S = 2.0  # for pipes that somebody else still holds open
 
 
@@ -28,10 +31,10 @@ class _Exiting(SubprocessStreamProtocol):
 
 
 class ChildProcess:
-    """A process in a group of its own."""
+    """A process in a group of its own, and all that it starts. `mark` is in the environment of them alone."""
 
-    def __init__(self, process: asyncio.subprocess.Process, exited: asyncio.Event) -> None:
-        self.process, self.exited = process, exited
+    def __init__(self, process: asyncio.subprocess.Process, exited: asyncio.Event, mark: str) -> None:
+        self.process, self.exited, self.mark = process, exited, mark
         self._readers: list[asyncio.Task[bytes]] = []
 
     @classmethod
@@ -44,12 +47,12 @@ class ChildProcess:
         stdin: int = PIPE,
         pass_fds: Sequence[int] = (),
     ) -> ChildProcess:
-        loop = asyncio.get_running_loop()
+        loop, mark = asyncio.get_running_loop(), uuid.uuid4().hex
         transport, protocol = await loop.subprocess_exec(
-            lambda: _Exiting(loop), *words, stdin=stdin, stdout=PIPE, stderr=PIPE, cwd=cwd, env=dict(env),
-            start_new_session=True, pass_fds=pass_fds,
+            lambda: _Exiting(loop), *words, stdin=stdin, stdout=PIPE, stderr=PIPE, cwd=cwd,
+            env={**env, MARK: mark}, start_new_session=True, pass_fds=pass_fds,
         )  # fmt: skip
-        return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.exited)
+        return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.exited, mark)
 
     async def communicate(self, given: bytes, *, kept: int) -> tuple[bytes, bytes]:
         """Write to its standard input and wait for its end; the last bytes of what it printed."""
@@ -62,7 +65,7 @@ class ChildProcess:
         with suppress(OSError):
             self.process.stdin.close()
         await self.exited.wait()
-        kill(self.process.pid)  # what it left in the background
+        await self._kill()  # what it left in the background
         await asyncio.wait(self._readers, timeout=CLOSING_S)
         out, err = (one.result() if one.done() else b"" for one in self._readers)
         return out, err
@@ -76,9 +79,22 @@ class ChildProcess:
         """Kill it and all below it."""
         for reader in self._readers:
             reader.cancel()
-        kill(self.process.pid)
+        await self._kill()
         await self.exited.wait()
         self.process._transport.close()  # type: ignore[attr-defined]
+
+    async def _kill(self) -> None:
+        kill(self.process.pid)
+        await asyncio.to_thread(kill_marked, self.mark)  # to look takes milliseconds
+
+
+def kill_marked(mark: str) -> None:
+    """Kill the processes that have the mark: a daemon has left its group and its parent."""
+    entry = f"{MARK}={mark}".encode()
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if entry in file.read_bytes().split(b"\0"):
+                os.kill(int(file.parent.name), signal.SIGKILL)
 
 
 def kill(pid: int) -> None:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -66,6 +66,7 @@ class Session(ModelService):
         return self.attempt.most_tokens
 
     def chat_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
+        self._check_size(messages, tools)
         try:
             prompt = self.conversations.prompt(messages, tools)
         except Exception as error:
@@ -105,12 +106,9 @@ class Session(ModelService):
         for name, value in (("branches", found.branches), ("rewritten", found.rewritten)):
             attempt.count(name, value)
 
-    def _check_length(self, prompt: PromptTokens, param: str) -> PromptTokens:
-        try:
-            return super()._check_length(prompt, param)
-        except HttpProblem:
-            self._limit_reached("tokens")
-            raise
+    def _too_long(self, tokens: str, param: str) -> NoReturn:
+        self._limit_reached("tokens")
+        super()._too_long(tokens, param)
 
     async def _generate(
         self, prompt: PromptTokens, sampling: Sampling, on_token: TokenCallback | None
