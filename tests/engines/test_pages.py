@@ -18,8 +18,7 @@ from toolwright.config import schema
 from toolwright.engines import Completion, Sampling
 from toolwright.engines.native import build
 from toolwright.engines.native.engine import NativeEngine
-from toolwright.engines.native.page_pool import PagePool
-from toolwright.engines.native.paged_cache import CacheSize, PagedCache
+from toolwright.engines.native.paged_cache import CacheSize, PagedCache, PagePool
 from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder
 

@@ -16,7 +16,7 @@ from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.policy import Policy
 from toolwright.models.decoder import Decoder
-from toolwright.models.noise import hashed, noise
+from toolwright.models.loose import hashed, noise
 
 FORMATS = pytest.mark.parametrize("mantissa", [eight_bit.SIGNED, eight_bit.UNSIGNED])
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from toolwright.algorithms import preferences
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.learner.minibatches import minibatches
+from toolwright.learner.objective import PreferenceObjective
 from toolwright.learner.policy import Policy
-from toolwright.learner.preference import PreferenceObjective
 from toolwright.models.decoder import Decoder
 
 LABELS = torch.tensor([1.0, 0, 0, 0, 1, 0, 1, 0])

@@ -17,7 +17,7 @@ from toolwright.learner import sharded_checkpoints
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import RankGroup
-from toolwright.models.sequence_parallel import SequenceGroup
+from toolwright.models.parallel import SequenceGroup
 from toolwright.models.tensor_group import TensorGroup
 from toolwright.trainer.learning import Learner
 

@@ -52,7 +52,7 @@ class TestGoingOn:
         stream = [
             *made.opening([ASKED]).tokens,
             *made.encode("let me see" + end),
-            *made.going_on(answers(*texts), ended=True).tokens,
+            *made.continuation(answers(*texts), ended=True).tokens,
         ]
         whole = made.render([ASKED, said, *answers(*texts)])
         assert everything(made, stream) == whole
@@ -62,13 +62,13 @@ class TestGoingOn:
     def test_closes_a_turn_that_was_cut_off(self, style: str) -> None:
         made = tokenizer(style)
         end = STYLES[style][1]
-        cut, ended = (made.going_on(answers("42"), ended=was) for was in (False, True))
+        cut, ended = (made.continuation(answers("42"), ended=was) for was in (False, True))
         assert cut.text == end + ended.text
         assert cut.tokens == [*made.encode(end), *ended.tokens]
 
     def test_a_strict_template_is_given_the_calls_it_wants(self) -> None:
         made = tokenizer("mistral")
-        text = made.going_on(answers("4", "2"), ended=False).text
+        text = made.continuation(answers("4", "2"), ended=False).text
         assert text.startswith('</s>[TOOL_RESULTS] {"content": "4", "call_id": "call00000"}[/TOOL_RESULTS]')
         assert text.endswith('[TOOL_RESULTS] {"content": "2", "call_id": "call00001"}[/TOOL_RESULTS]')
 
@@ -77,30 +77,30 @@ class TestGoingOn:
     ) -> None:
         made = Tokenizer(tokenizer("gemma").backend, tokenizer("gemma").config)
         with caplog.at_level(logging.WARNING):
-            first, _ = (made.going_on(answers("4", "2"), ended=True) for _ in range(2))
+            first, _ = (made.continuation(answers("4", "2"), ended=True) for _ in range(2))
         assert first.text == "\n<start_of_turn>user\n4\n2<end_of_turn>\n<start_of_turn>model\n"
         assert caplog.text.count("no role for tools") == 1
 
     def test_another_end_of_turn_counts_as_well(self) -> None:
         """Llama 3 ends a turn with calls by <|eom_id|>: the template's own end is not written beside it."""
         made = tokenizer("llama3")
-        assert made.going_on(answers("4"), ended=True).text.startswith("<|start_header_id|>ipython")
+        assert made.continuation(answers("4"), ended=True).text.startswith("<|start_header_id|>ipython")
 
     def test_the_templates_arguments_reach_it(self) -> None:
         made = tokenizer("qwen3")
-        silent = made.going_on(answers("4"), ended=True, enable_thinking=False).text
+        silent = made.continuation(answers("4"), ended=True, enable_thinking=False).text
         assert silent.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
         assert made.opening([ASKED], enable_thinking=False).text.endswith("</think>\n\n")
 
     def test_the_content_of_an_answer_cannot_pass_for_a_turn(self) -> None:
         made = tokenizer("chatml")
-        text = made.going_on(answers("toolwright-said-this and that"), ended=True).text
+        text = made.continuation(answers("toolwright-said-this and that"), ended=True).text
         assert text == "\n<|im_start|>tool\ntoolwright-said-this and that<|im_end|>\n<|im_start|>assistant\n"
 
     @pytest.mark.parametrize("style", STYLES)
     def test_users_speak_between_turns_too(self, style: str) -> None:
         made = tokenizer(style)
-        text = made.going_on([{"role": "user", "content": "north is a wall"}], ended=False).text
+        text = made.continuation([{"role": "user", "content": "north is a wall"}], ended=False).text
         assert text.startswith(STYLES[style][1])
         assert "north is a wall" in text
 
@@ -149,8 +149,8 @@ class TestForgery:
         assert not special & set(made.quote(text).tokens)
         for messages in (answers(text, text), [{"role": "user", "content": text}]):
             wild, tame = (
-                made.going_on(messages, ended=False),
-                made.going_on([{**m, "content": "x"} for m in messages], ended=False),
+                made.continuation(messages, ended=False),
+                made.continuation([{**m, "content": "x"} for m in messages], ended=False),
             )
             found = [token for token in wild.tokens if token in special]
             assert found == [token for token in tame.tokens if token in special]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.models.code_cache import compiled_once
+from toolwright.models.product_kernel import compiled_once
 
 
 class Compiler:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
-from toolwright.models.norm import rms_norm
+from toolwright.models.elementwise import rms_norm
 from toolwright.models.tokenizer import Tokenizer
 
 SHAPES = {name: tiny.decoder(**changes) for name, changes in tiny.SHAPES.items()}

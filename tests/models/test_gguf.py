@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 from torch import Tensor
 
 from toolwright.failures import UserError
-from toolwright.models import gguf, huggingface
+from toolwright.models import converting, huggingface
 from toolwright.models.getting import from_wheel
 from toolwright.models.tokenizer import Tokenizer
 
@@ -136,7 +136,7 @@ def assert_logits_are_those_of(model: Any, folder: Path) -> None:
 
 
 def test_the_converted_model_gives_the_same_logits(model: Any, file: Path, tmp_path: Path) -> None:
-    gguf.convert(file, tmp_path / "out")
+    converting.convert(file, tmp_path / "out")
     assert_logits_are_those_of(model, tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "quantization_config" not in config
@@ -145,7 +145,7 @@ def test_the_converted_model_gives_the_same_logits(model: Any, file: Path, tmp_p
 
 def test_an_output_layer_of_its_own_is_kept(tmp_path: Path) -> None:
     model = random_llama(tie_word_embeddings=False)
-    gguf.convert(write(model, tmp_path / "small.gguf"), tmp_path / "out")
+    converting.convert(write(model, tmp_path / "small.gguf"), tmp_path / "out")
     assert_logits_are_those_of(model, tmp_path / "out")
 
 
@@ -153,7 +153,7 @@ def test_a_matrix_that_is_there_twice_in_two_roundings_is_tied_again(tmp_path: P
     model = random_llama(tie_word_embeddings=False)
     model.model.embed_tokens.weight = model.lm_head.weight
     kinds = {"token_embd.weight": Quantised.Q4_0, "output.weight": Quantised.Q8_0}
-    gguf.convert(write(model, tmp_path / "small.gguf", kinds), tmp_path / "out")
+    converting.convert(write(model, tmp_path / "small.gguf", kinds), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["tie_word_embeddings"] is True
     there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").get_input_embeddings().weight
@@ -166,12 +166,12 @@ def test_a_layer_of_its_own_that_began_as_the_embedding_is_kept(tmp_path: Path) 
     with torch.no_grad():
         weight = model.lm_head.weight
         model.model.embed_tokens.weight.copy_(weight + 0.05 * weight.std() * torch.randn_like(weight))
-    gguf.convert(write(model, tmp_path / "small.gguf"), tmp_path / "out")
+    converting.convert(write(model, tmp_path / "small.gguf"), tmp_path / "out")
     assert_logits_are_those_of(model, tmp_path / "out")
 
 
 def test_its_tokenizer_chats_and_ends_its_turns(file: Path, tmp_path: Path) -> None:
-    gguf.convert(file, tmp_path / "out")
+    converting.convert(file, tmp_path / "out")
     tokenizer = Tokenizer.load(tmp_path / "out")
     assert tokenizer.end_marks == ["<|im_end|>"]
     assert tokenizer.pad not in (None, tokenizer.end)
@@ -192,10 +192,10 @@ def test_a_wheel_with_weights_in_it(model: Any, file: Path, tmp_path: Path) -> N
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"PK\x03\x04 something else")
     with pytest.raises(UserError, match="is not a GGUF file"):
-        gguf.convert(tmp_path / "model.gguf", tmp_path / "out")
+        converting.convert(tmp_path / "model.gguf", tmp_path / "out")
 
 
 def test_a_file_cut_short(file: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:3000])
     with pytest.raises(UserError, match=r"cut\.gguf cannot be converted"):
-        gguf.convert(tmp_path / "cut.gguf", tmp_path / "out")
+        converting.convert(tmp_path / "cut.gguf", tmp_path / "out")

@@ -14,9 +14,8 @@ from toolwright.batch import Batch
 from toolwright.learner.forward import statistics
 from toolwright.models import attention
 from toolwright.models.attention import PackedAttention
-from toolwright.models.gated import swiglu
+from toolwright.models.elementwise import rotated, swiglu
 from toolwright.models.huggingface import halved, paired
-from toolwright.models.rotary import rotated
 
 
 def gradients(of: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

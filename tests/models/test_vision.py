@@ -198,7 +198,7 @@ class TestEngineAndLearner:
             attempts = [opened_with(tokenizer, PROMPTS[number], str(number)) for number in (0, 2)]
             sampled(decoder, tokenizer, attempts, slots=slots, tokens=4)
             for attempt in attempts:
-                more = tokenizer.going_on(
+                more = tokenizer.continuation(
                     asks("and now?", url("green", (50, 70))), ended=attempt.stop == "eos"
                 )
                 attempt.append(Segment("environment", more.tokens, text=more.text, images=more.images))

@@ -10,7 +10,7 @@ import torch
 
 from toolwright.failures import UserError
 from toolwright.learner import eight_bit
-from toolwright.learner.adamw import own_part
+from toolwright.learner.optimizer import own_part
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import kernels
 from toolwright.models.decoder import ROWS_AT_ONCE, Decoder, Recompute, Shape, Stored

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from toolwright.models import kernels
-from toolwright.models.noise import hashed, noise
+from toolwright.models.loose import hashed, noise
 
 BLOCK = 256  # numbers of a row that share a scale
 LEAST = 4096  # numbers of a matrix whose moments are worth it

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from toolwright.batch import Batch, sent
 from toolwright.failures import UserError
+from toolwright.learner.ranks import Ranks
 from toolwright.models import kernels
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
@@ -74,13 +75,13 @@ def states(decoder: Decoder, batch: Batch, log: RouterLog | None = None) -> Acti
 
 def _seen(decoder: Decoder, batch: Batch, packed: PackedAttention, tokens: Tensor) -> Tensor:
     """The hidden states of a pass over sequences with images."""
-    from toolwright.models.own_forward import seeing
-    from toolwright.models.vision import sight_of_batch
+    from toolwright.models.own_forward import vision_model
+    from toolwright.models.vision import vision_of_batch
 
     if decoder.sequence is not None:
         raise UserError("sequences with images cannot be divided among ranks: set policy.ranks.sequence=1")
-    own = seeing(decoder)
-    hidden: Tensor = own(tokens, packed.positions, packed, sight=sight_of_batch(own, batch, packed))
+    own = vision_model(decoder)
+    hidden: Tensor = own(tokens, packed.positions, packed, vision=vision_of_batch(own, batch, packed))
     return hidden
 
 
@@ -233,7 +234,7 @@ def _of_states(
         if temperature != 1:
             logits = logits / temperature
         if tensor is not None:
-            from toolwright.models.split_vocabulary import likelihood
+            from toolwright.models.tensor_group import likelihood
 
             return likelihood(logits, target, decoder.first_token, tensor)
         if not squares and not entropy_gradient:
@@ -257,3 +258,31 @@ def _of_states(
     log_prob, entropy, square = (torch.cat(column) for column in zip(*pieces, strict=True))
     entropy = entropy if entropy_gradient else entropy.detach()
     return Statistics(log_prob, entropy, square if squares else None)
+
+
+PLACE = "place"  # the column that tells which of a step's actions this is, however the batch is cut up
+
+Note = Callable[[Batch, Statistics], None]
+
+
+class ActionLog:
+    """Statistics that an update computes anyway. They stay on the device until they are read."""
+
+    def __init__(self, batch: Batch) -> None:
+        """Gives the batch its column `place`."""
+        self.actions = len(batch.actions)
+        batch.columns[PLACE] = torch.arange(self.actions)
+        self._noted: list[tuple[Tensor, Tensor]] = []
+
+    def note(self, piece: Batch, now: Statistics) -> None:
+        known = torch.stack([now.log_prob, now.entropy, torch.ones_like(now.entropy)], dim=1)
+        self._noted.append((piece.columns[PLACE], known.detach()))
+
+    def whole(self, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor]:
+        """(log-probability, entropy, whether any pass saw it), [actions] each, the same on all ranks."""
+        found = torch.zeros(self.actions, 3)
+        if self._noted:
+            places, known = (torch.cat(parts).cpu() for parts in zip(*self._noted, strict=True))
+            found[places] = known.float()
+        log_prob, entropy, noted = ranks.total(found).unbind(1)  # nought from all ranks but one
+        return log_prob, entropy, noted.bool()

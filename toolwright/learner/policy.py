@@ -13,13 +13,10 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.action_log import Note
-from toolwright.learner.adamw import own_part
 from toolwright.learner.budget import TokenBudget, padded
-from toolwright.learner.forward import Statistics, learn, precision, statistics
-from toolwright.learner.objective import Objective
-from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.preference import PreferenceObjective
+from toolwright.learner.forward import Note, Statistics, learn, precision, statistics
+from toolwright.learner.objective import Objective, PreferenceObjective
+from toolwright.learner.optimizer import Optimizer, own_part
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, lora
 from toolwright.models.decoder import Decoder

@@ -28,11 +28,10 @@ from toolwright.batch import Batch
 from toolwright.config.places import RankLayout
 from toolwright.learner.minibatches import plan
 from toolwright.learner.ranks import MicroBatch, Ranks, learned
-from toolwright.models import tensor_parallel
+from toolwright.models import parallel
 from toolwright.models.decoder import Decoder
-from toolwright.models.sequence_parallel import SequenceGroup
+from toolwright.models.parallel import Cut, SequenceGroup, cuts
 from toolwright.models.tensor_group import TensorGroup
-from toolwright.models.tensor_parallel import Cut, cuts
 
 
 class RankGroup(Ranks):
@@ -98,7 +97,7 @@ class RankGroup(Ranks):
 
     def shard(self, module: nn.Module, body: Decoder, *, dtype: torch.dtype) -> None:
         if self.tensor is not None:
-            tensor_parallel.split(body, self.tensor)
+            parallel.split(body, self.tensor)
         if self.sequence is not None:
             self.sequence.divide(body)
         # An adapter is added to the base before they are rounded together.

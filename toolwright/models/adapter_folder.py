@@ -140,7 +140,7 @@ def save(decoder: Decoder, folder: Path, *, state: Mapping[str, Tensor] | None =
         transposed |= low.transposed
     (folder / CONFIG).write_text(json.dumps(_config(decoder, adapter, transposed), indent=2) + "\n")
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-    weight_files.share(folder, CONFIG)
+    weight_files.copy_permissions(folder, CONFIG)
 
 
 def _config(decoder: Decoder, adapter: Adapter, transposed: bool) -> dict[str, Any]:

@@ -60,7 +60,9 @@ class ChatTemplates:
         except Exception as error:  # a template is a program of its author's: it may raise anything
             raise UserError(f"the chat template cannot write these messages: {error}") from None
 
-    def going_on(self, messages: Messages, *, ended: bool, tools: Tools | None = None, **extra: Any) -> str:
+    def continuation(
+        self, messages: Messages, *, ended: bool, tools: Tools | None = None, **extra: Any
+    ) -> str:
         """What the template writes between the last word of an assistant's turn and the first of the next,
         with `messages` in between. `ended`: the turn has its end-of-turn token already.
 

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from toolwright.models import kernels, lora
 from toolwright.models.attention import PackedAttention
+from toolwright.models.elementwise import rms_norm, turns
 from toolwright.models.experts import Route, arranged, likeliest
 from toolwright.models.layer import (
     Attend,
@@ -25,16 +26,13 @@ from toolwright.models.layer import (
     layer,
     split_heads,
 )
-from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.quantised import QuantisedMatrix
-from toolwright.models.rotary import turns
 from toolwright.models.shape import Shape as Shape
 
 if TYPE_CHECKING:
-    from toolwright.models.sequence_parallel import SequenceGroup
+    from toolwright.models.parallel import Cut, SequenceGroup
     from toolwright.models.tensor_group import TensorGroup
-    from toolwright.models.tensor_parallel import Cut
 
 # Our fused matrices, and what the hub calls the pieces of each.
 PIECES = {
@@ -332,7 +330,7 @@ class Decoder(nn.Module):
         """The start of every pass: the tokens' embeddings, and the rotation of each."""
         turn = self.turns.index_select(0, positions).unsqueeze(1)
         if self.tensor is not None:
-            from toolwright.models.split_vocabulary import embedded
+            from toolwright.models.tensor_group import embedded
 
             return embedded(embedding, tokens, self.first_token, self.tensor), turn
         return torch.embedding(embedding, tokens), turn

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from toolwright.failures import UserError
-from toolwright.models.gated import swiglu
+from toolwright.models.elementwise import swiglu
 from toolwright.models.products import PackedMatrix, linear
 
 # (layer, probabilities [tokens, experts], how many to use) -> experts of each token, [tokens, used]

@@ -1,4 +1,4 @@
-"""The JSON files of a Hugging Face folder, and a folder with other settings than its own."""
+"""The JSON files of a Hugging Face folder, a folder with other settings, and the library that reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import functools
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,28 @@ def _made(folder: Path, settings: str) -> Path:
     own = {**read_json(folder / CONFIG), **json.loads(settings)}
     (place / CONFIG).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
     return place
+
+
+def quiet_transformers() -> Any:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+@contextmanager
+def foreign_code(trouble: str) -> Iterator[None]:
+    """Run code of the library, or what a stranger's folder makes it do: whatever it raises is told as
+    `trouble`, with the first line of the error."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{trouble}: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """The start of a message that may be a page long."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

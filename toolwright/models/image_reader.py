@@ -14,8 +14,7 @@ from typing import Any
 
 from toolwright import images
 from toolwright.failures import UserError
-from toolwright.models.folder import read_json
-from toolwright.models.transformers_import import first_line, quiet_transformers
+from toolwright.models.folder import foreign_code, quiet_transformers, read_json
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 KEPT_BYTES = 1 << 29  # of numbers that are kept for the next pass over the same image
@@ -49,12 +48,8 @@ class ImageReader:
     @cached_property
     def processor(self) -> Any:
         transformers = quiet_transformers()
-        try:
+        with foreign_code(f"transformers cannot build the image processor of {self.folder}"):
             return transformers.AutoImageProcessor.from_pretrained(self.folder, backend="pil")
-        except Exception as error:  # whatever a configuration can make a stranger's code do
-            raise UserError(
-                f"transformers cannot build the image processor of {self.folder}: {first_line(error)}"
-            ) from None
 
     @cached_property
     def tiled(self) -> bool:

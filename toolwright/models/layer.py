@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from toolwright.models import kernels
+from toolwright.models.elementwise import rms_norm, rotated, swiglu
 from toolwright.models.experts import ExpertShape, Route, likeliest, mixture
-from toolwright.models.gated import swiglu
-from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
-from toolwright.models.rotary import rotated
 
 if TYPE_CHECKING:
     from toolwright.models.tensor_group import TensorGroup

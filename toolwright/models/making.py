@@ -11,10 +11,9 @@ import torch
 
 from toolwright.failures import UserError
 from toolwright.models import weight_files
-from toolwright.models.folder import read_json
+from toolwright.models.folder import foreign_code, quiet_transformers, read_json
 from toolwright.models.known import KNOWN
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.models.transformers_import import quiet_transformers
 
 
 def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path | None, seed: int) -> int:
@@ -35,16 +34,12 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
     specials = {"eos_token_id": words.end, "pad_token_id": words.pad, "bos_token_id": None}
     config = _config(str(settings.pop("model_type", like)), {**settings, **specials}, changes)
     torch.manual_seed(seed)
-    try:
+    with foreign_code(f"no {config.model_type} model can be made of these settings"):
         with torch.device("meta"):
             _must_fit(transformers.AutoModelForCausalLM.from_config(config))
         model = transformers.AutoModelForCausalLM.from_config(config)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"no {config.model_type} model can be made of these settings: {error}") from None
     model.save_pretrained(folder)
-    weight_files.share(folder, "config.json")
+    weight_files.copy_permissions(folder, "config.json")
     words.save(folder)
     return sum(p.numel() for p in model.parameters())
 
@@ -93,10 +88,8 @@ def _config(family: str, settings: dict[str, Any], changes: Mapping[str, Any]) -
     heads, shared = settings.get("num_attention_heads"), settings.get("num_key_value_heads")
     if heads is not None and shared is None and hasattr(default, "num_key_value_heads"):
         settings["num_key_value_heads"] = heads  # the architecture's default goes with its own heads
-    try:
+    with foreign_code(f"no {family} model can be made of these settings"):
         return type(default)(**settings)
-    except Exception as error:
-        raise UserError(f"no {family} model can be made of these settings: {error}") from None
 
 
 def _sizes(config: Any) -> list[str]:

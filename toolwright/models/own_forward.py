@@ -26,12 +26,11 @@ from toolwright.models import lora, weight_files
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, DecoderWeights, Recompute, Shape
 from toolwright.models.experts import Route, likeliest
-from toolwright.models.folder import read_json
+from toolwright.models.folder import foreign_code, quiet_transformers, read_json
 from toolwright.models.image_reader import ImageReader
 from toolwright.models.layer import Attend, Split, split_heads
 from toolwright.models.products import PackedMatrix, fixed, linear
-from toolwright.models.transformers_import import first_line, quiet_transformers
-from toolwright.models.vision import Sight, give_sight, has_turns, vision_probe
+from toolwright.models.vision import VisionInputs, enable_vision, has_turns, vision_probe
 
 HANDED = "toolwright"  # our attention's name among those of `transformers`
 PROBE = (13, 7)  # tokens of the sequences on which a model is tried
@@ -97,7 +96,7 @@ class OwnForward(Decoder):
         # Whole sequences of other lengths side by side add up in another order.
         self.exact = handed is not None
         self.reader: ImageReader | None = None  # of its images, if it sees them
-        self.blind = "it is a language model"  # why it sees none
+        self.no_vision_because = "it is a language model"  # why it sees none
         self.three_axes = has_turns(model)
 
     @property
@@ -138,15 +137,15 @@ class OwnForward(Decoder):
         positions: Tensor,
         attend: Attend,
         route: Route = likeliest,
-        sight: Sight | None = None,
+        vision: VisionInputs | None = None,
     ) -> Tensor:
         if self.handed is None:
             return self._whole(tokens, attend)
         self.handed.attend = attend
-        if sight is None:
+        if vision is None:
             out = _body(self.model)(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
         else:
-            given = sight.body_arguments(self.model.get_input_embeddings()(tokens), positions)
+            given = vision.body_arguments(self.model.get_input_embeddings()(tokens), positions)
             out = _body(self.model)(**given, use_cache=False)
         hidden: Tensor = out[0][0]
         return hidden
@@ -159,9 +158,9 @@ class OwnForward(Decoder):
         *,
         weights: DecoderWeights | None = None,
         split: Split = split_heads,
-        sight: Sight | None = None,
+        vision: VisionInputs | None = None,
     ) -> Tensor:
-        return self(tokens, positions, attend, sight=sight)
+        return self(tokens, positions, attend, vision=vision)
 
     def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
         """Compute logits by the model's own forward around an empty body: some models scale or cap."""
@@ -224,10 +223,10 @@ class OwnForward(Decoder):
         return adapter.removesuffix(".low") + ".inner.weight"
 
 
-def seeing(decoder: Decoder) -> OwnForward:
+def vision_model(decoder: Decoder) -> OwnForward:
     """The decoder, if it takes images; else a UserError that says why not."""
     if not isinstance(decoder, OwnForward) or decoder.reader is None:
-        why = decoder.blind if isinstance(decoder, OwnForward) else "it is a language model"
+        why = decoder.no_vision_because if isinstance(decoder, OwnForward) else "it is a language model"
         raise UserError(f"the prompt has images, and the model sees none: {why}")
     return decoder
 
@@ -237,11 +236,9 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
     for path in weight_files.files(folder):
         weight_files.header(path)
     transformers = _transformers()
-    try:
+    with foreign_code(f"transformers cannot load {folder}"):
         kind = _auto_class(transformers.AutoConfig.from_pretrained(folder))
         model, found = kind.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
-    except Exception as error:  # whatever a configuration can make a stranger's code do
-        raise UserError(f"transformers cannot load {folder}: {first_line(error)}") from None
     if found["missing_keys"]:
         raise UserError(f"{folder} is incomplete: it has no tensor {min(found['missing_keys'])}")
     if found["mismatched_keys"]:
@@ -252,27 +249,19 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
     _freeze_vision(model)
     reader = ImageReader.of(folder)
     probe = vision_probe(model, reader, model.config.get_text_config().vocab_size)
-    try:
+    with foreign_code(f"{folder}: its own forward fails"):  # sizes that do not go together, say
         decoder = wrapped(model, context=context, avoid=-1 if reader is None else reader.token)
-        give_sight(decoder, reader, probe)
-        return decoder
-    except UserError:
-        raise
-    except Exception as error:  # sizes that do not go together are noticed when they are used
-        raise UserError(f"{folder}: its own forward fails: {first_line(error)}") from None
+        enable_vision(decoder, reader, probe)
+    return decoder
 
 
 def read_shape(folder: Path, *, context: int | None = None) -> Shape:
     """Read the shape from the configuration; how the model's heads really are is known once it is loaded."""
     transformers = _transformers()
-    try:
+    kind = read_json(folder / "config.json").get("model_type")
+    reader = f"transformers {transformers.__version__}"
+    with foreign_code(f"{folder} holds a {kind!r} model, which {reader} cannot read"):
         config = transformers.AutoConfig.from_pretrained(folder)
-    except Exception as error:
-        kind = read_json(folder / "config.json").get("model_type")
-        raise UserError(
-            f"{folder} holds a {kind!r} model, which transformers {transformers.__version__} cannot read: "
-            f"{first_line(error)}"
-        ) from None
     if _auto_class(config) is None:
         raise UserError(f"{folder} holds a {config.model_type!r} model, which is no causal language model")
     return _shape(config, context)

@@ -15,7 +15,10 @@ installed, and the code fits the processor it runs on.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +26,38 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolwright.models.code_cache import compiled_once
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def compiled_once(made_from: str, compile: Callable[[], bytes]) -> bytes:
+    """Return what `compile` returns, from an earlier process of this user if one compiled the same source."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "toolwright"
+        file = folder / f"{hashlib.sha256(made_from.encode()).hexdigest()}.o"
+    except RuntimeError:  # the user has no home
+        return compile()
+    if (kept := _read(file)) is not None:
+        return kept
+    code = compile()
+    with contextlib.suppress(OSError):  # a folder that cannot be written to costs time, nothing else
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(hashlib.sha256(code).digest() + code)
+        os.replace(partial, file)
+    return code
+
+
+def _read(file: Path) -> bytes | None:
+    """The code, if the file is whole and this user's own."""
+    try:
+        if file.stat().st_uid != os.getuid():
+            return None
+        content = file.read_bytes()
+    except OSError:
+        return None
+    digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == digest else None
+
 
 BLOCK = 256  # places of a sum; this much of a panel of B stays in the nearest cache
 CHUNK = 128  # rows of A that meet all columns before the next rows do: they stay in the second cache

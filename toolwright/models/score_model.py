@@ -20,9 +20,9 @@ from toolwright.failures import UserError
 from toolwright.models import huggingface, own_forward, weight_files
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, Stored
+from toolwright.models.folder import foreign_code, quiet_transformers
 from toolwright.models.precision import autocast
 from toolwright.models.products import linear
-from toolwright.models.transformers_import import first_line, quiet_transformers
 
 # What heads are called: by transformers, by OpenRLHF, by TRL, and by those who put one in lm_head's place.
 HEADS = ("score", "value_head", "v_head.summary", "v_head", "reward_head", "lm_head")
@@ -174,10 +174,8 @@ def _own(folder: Path, *, by_token: bool, dtype: torch.dtype, device: torch.devi
         if by_token
         else transformers.AutoModelForSequenceClassification
     )
-    try:
+    with foreign_code(f"transformers cannot load {folder} as a classifier"):
         model, found = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
-    except Exception as error:  # whatever a configuration can make a stranger's code do
-        raise UserError(f"transformers cannot load {folder} as a classifier: {first_line(error)}") from None
     if found["missing_keys"]:
         raise UserError(
             f"{folder} is not a whole classifier: it has no tensor {min(found['missing_keys'])}; "
@@ -203,7 +201,7 @@ def save(model: ScoreModel, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in weights.items()}
     save_file(plain, folder / weight_files.SINGLE, metadata={"format": "pt"})
-    weight_files.share(folder, "config.json")
+    weight_files.copy_permissions(folder, "config.json")
 
 
 _LABELS = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
@@ -215,15 +213,11 @@ def _save_own(model: ScoreModel, folder: Path) -> None:
     causal: Any = body.get_submodule("model")
     config = type(causal.config).from_dict({**causal.config.to_dict(), **_LABELS})
     config.pad_token_id = model.padding
-    try:
+    family = causal.config.model_type
+    with foreign_code(f"transformers has no classifier for a {family!r} model to be saved as"):
         made = transformers.AutoModelForSequenceClassification.from_config(config)
         made.base_model.load_state_dict(causal.base_model.state_dict())
         made.get_submodule("score").load_state_dict(model.head.state_dict())
-    except (AttributeError, KeyError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"transformers has no classifier for a {causal.config.model_type!r} model to be saved as: "
-            f"{first_line(error)}"
-        ) from None
     made.save_pretrained(folder)
 
 

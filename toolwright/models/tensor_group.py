@@ -1,4 +1,7 @@
-"""The ranks that hold parts of the same matrices: what they sum on the way there and on the way back."""
+"""The ranks that hold parts of the same matrices: what they sum on the way there and on the way back.
+
+Of the vocabulary each holds some rows: embeddings, and what logits say of the tokens chosen, are sums too.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +62,60 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return gradients[0], None
+
+
+def embedded(table: Tensor, tokens: Tensor, first: int, group: TensorGroup) -> Tensor:
+    """[tokens, width]; `table` has the rows of the tokens from `first` on."""
+    place, absent = _own(tokens, first, len(table))
+    return group.summed(torch.embedding(table, place).masked_fill(absent[:, None], 0.0))
+
+
+def likelihood(
+    logits: Tensor, target: Tensor, first: int, group: TensorGroup
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[rows] each: log π(target), the entropy and Σ π² of the softmax over all ranks' logits, of which these
+    are the ones from `first` on."""
+    found: tuple[Tensor, Tensor, Tensor] = _Likelihood.apply(logits, target, first, group)
+    return found
+
+
+def _own(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Each token's place among the rank's own, and whether it has none there."""
+    place = tokens - first
+    absent = (place < 0) | (place >= count)
+    return place.masked_fill(absent, 0), absent
+
+
+class _Likelihood(torch.autograd.Function):
+    """∂logits = g (1[target] − π) − h π (log π + H), for gradients g of log π(target) and h of the entropy H:
+    each rank computes its own columns."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, first: int, group: TensorGroup
+    ) -> tuple[Tensor, ...]:
+        highest = logits.amax(-1)
+        dist.all_reduce(highest, dist.ReduceOp.MAX, group=group.group)
+        away = logits - highest[:, None]
+        weight = away.exp()
+        place, absent = _own(target, first, logits.shape[1])
+        chosen = away.gather(1, place[:, None])[:, 0].masked_fill(absent, 0.0)
+        sums = torch.stack([weight.sum(-1), (weight * away).sum(-1), weight.square().sum(-1), chosen])
+        dist.all_reduce(sums, group=group.group)
+        total, along, squares, chosen = sums
+        log_total = total.log()
+        entropy = log_total - along / total
+        log_every = away.sub_(log_total[:, None])
+        ctx.save_for_backward(log_every, entropy, place, absent)
+        square = squares / total.square()
+        ctx.mark_non_differentiable(square)
+        return chosen - log_total, entropy, square
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        log_every, entropy, place, absent = ctx.saved_tensors
+        of_chosen, of_entropy = gradients[0][:, None], gradients[1][:, None]
+        every = log_every.exp()
+        back = every * -(of_chosen + of_entropy * (log_every + entropy[:, None]))
+        back.scatter_add_(1, place[:, None], of_chosen.masked_fill(absent[:, None], 0.0))
+        return back, None, None, None

@@ -192,6 +192,11 @@ class Tokenizer:
         """The text opens a sequence, and special tokens written in it are meant."""
         return self.backend.encode(clean(text), add_special_tokens=False).ids
 
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token: a text of n characters is at least n / longest_token tokens."""
+        return max(map(len, self.backend.get_vocab()))
+
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens that `encode` makes of each text, computed on every core."""
         # Unless told so, versions before 0.23 complain of every process that is forked from then on.
@@ -232,14 +237,14 @@ class Tokenizer:
         said, _, mark = self._quoted(messages, None, roles=None)
         return self._written(self.render(said, generate=False), mark, opens=True).tokens
 
-    def going_on(
+    def continuation(
         self, messages: Messages, *, ended: bool, tools: Tools | None = None, **extra: Any
     ) -> Written:
         """What stands between an assistant's turn and the next, `messages` being said in between; `ended`
         tells that the turn's end-of-turn token is there already. Quoted as in `opening`."""
         shown, urls = images.apart(messages)
         said, known, mark = self._quoted(shown, tools)
-        text = self.chat.going_on(said, ended=ended, tools=known, **extra)
+        text = self.chat.continuation(said, ended=ended, tools=known, **extra)
         return self._written(text, mark, urls=urls)
 
     def quote(self, text: str, write: Callable[[str], str] = str) -> Written:

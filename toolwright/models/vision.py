@@ -15,8 +15,8 @@ from torch import Tensor
 from toolwright import images
 from toolwright.batch import Batch
 from toolwright.models.attention import PackedAttention
+from toolwright.models.folder import first_line
 from toolwright.models.image_reader import ImageReader
-from toolwright.models.transformers_import import first_line
 from toolwright.trajectory import SeenImage
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PROBES = (
 )
 
 
-class SeenRow(NamedTuple):
+class ImageRow(NamedTuple):
     """A sequence with images in it."""
 
     images: list[tuple[str, Tensor]]  # data URL, and where in the sequence its vectors stand
@@ -43,7 +43,7 @@ class SeenRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sight:
+class VisionInputs:
     """The images that a pass sees beside its tokens."""
 
     places: Tensor  # [image tokens] int64, in the pass, in order
@@ -63,7 +63,7 @@ class Sight:
         return found
 
 
-def look(decoder: OwnForward, tokens: Tensor, seen: Sequence[SeenImage]) -> SeenRow:
+def locate_images(decoder: OwnForward, tokens: Tensor, seen: Sequence[SeenImage]) -> ImageRow:
     """The places of the images in a sequence: their tokens in the segments that they belong to, in order. A
     token of this kind that the policy sampled is none of them."""
     reader = decoder.reader
@@ -77,7 +77,7 @@ def look(decoder: OwnForward, tokens: Tensor, seen: Sequence[SeenImage]) -> Seen
     if len(places) != sum(counts):
         raise ValueError(f"{len(seen)} images take {sum(counts)} tokens, and there are {len(places)}")
     parts = zip(seen, places.split(counts), strict=True)
-    return SeenRow([(url, part) for (_, _, url), part in parts], _turned(decoder, tokens, of_image, seen))
+    return ImageRow([(url, part) for (_, _, url), part in parts], _turned(decoder, tokens, of_image, seen))
 
 
 def _turned(
@@ -105,7 +105,9 @@ def vectors_of(decoder: OwnForward, url: str) -> Tensor:
     return torch.stack([torch.cat(list(one)) if isinstance(one, list | tuple) else one for one in every])
 
 
-def sight_of(decoder: OwnForward, rows: Sequence[tuple[SeenRow, Tensor]], positions: Tensor) -> Sight:
+def vision_of(
+    decoder: OwnForward, rows: Sequence[tuple[ImageRow, Tensor]], positions: Tensor
+) -> VisionInputs:
     """Of a pass with plain `positions` [tokens]. With each row goes where in the pass each of its tokens
     stands, -1 for those that are not in it. An image that several rows show is seen once."""
     known: dict[str, Tensor] = {}
@@ -125,14 +127,14 @@ def sight_of(decoder: OwnForward, rows: Sequence[tuple[SeenRow, Tensor]], positi
             vectors.append(known[url][:, there.to(decoder.device)])
     device = decoder.device
     none = torch.empty(1, 0, decoder.shape.width, device=device)
-    return Sight(
+    return VisionInputs(
         torch.cat([torch.empty(0, dtype=torch.int64), *places]).to(device),
         torch.cat(vectors, dim=1) if vectors else none,
         None if turned is None else turned.to(device),
     )
 
 
-def sight_of_batch(decoder: OwnForward, batch: Batch, packed: PackedAttention) -> Sight:
+def vision_of_batch(decoder: OwnForward, batch: Batch, packed: PackedAttention) -> VisionInputs:
     """The images of the learner's pass over packed sequences."""
     computed = torch.zeros(len(batch.tokens), dtype=torch.bool)
     computed[packed.kept] = True
@@ -141,9 +143,9 @@ def sight_of_batch(decoder: OwnForward, batch: Batch, packed: PackedAttention) -
     for length, seen in zip(batch.lengths, batch.images, strict=True):
         stop = start + length
         if seen:
-            rows.append((look(decoder, batch.tokens[start:stop], seen), where[start:stop]))
+            rows.append((locate_images(decoder, batch.tokens[start:stop], seen), where[start:stop]))
         start = stop
-    return sight_of(decoder, rows, packed.positions)
+    return vision_of(decoder, rows, packed.positions)
 
 
 class VisionProbe:
@@ -167,12 +169,12 @@ class VisionProbe:
         attend = PackedAttention(lengths, decoder.device)
         starts = torch.tensor(lengths).cumsum(0) - torch.tensor(lengths)
         rows = [
-            (look(decoder, tokens, seen), start + torch.arange(len(tokens)))
+            (locate_images(decoder, tokens, seen), start + torch.arange(len(tokens)))
             for (tokens, seen), start in zip(self.rows, starts, strict=True)
         ]
-        sight = sight_of(decoder, rows, attend.positions)
+        vision = vision_of(decoder, rows, attend.positions)
         tokens = torch.cat([tokens for tokens, _ in self.rows])
-        found = decoder.head(decoder(tokens, attend.positions, attend, sight=sight))
+        found = decoder.head(decoder(tokens, attend.positions, attend, vision=vision))
         return torch.allclose(found, torch.cat(self.logits), rtol=1e-3, atol=1e-3)
 
 
@@ -192,16 +194,16 @@ def vision_probe(model: Any, reader: ImageReader | None, vocab: int) -> VisionPr
 
 
 @torch.no_grad()
-def give_sight(decoder: OwnForward, reader: ImageReader | None, probe: VisionProbe | str) -> None:
+def enable_vision(decoder: OwnForward, reader: ImageReader | None, probe: VisionProbe | str) -> None:
     """Let the decoder take images, if it then says what the model itself says."""
     if isinstance(probe, str) or decoder.handed is None:
-        decoder.blind = probe if isinstance(probe, str) else "its attention cannot be handed in"
+        decoder.no_vision_because = probe if isinstance(probe, str) else "its attention cannot be handed in"
         return
     decoder.reader = reader
     try:
         if probe.agrees(decoder):
             return
-        decoder.blind = "its vision gives other numbers by its parts than as a whole"
+        decoder.no_vision_because = "its vision gives other numbers by its parts than as a whole"
     except Exception as error:  # a model that was not made for it may fail in any way
-        decoder.blind = f"its vision cannot be run by its parts: {first_line(error)}"
+        decoder.no_vision_because = f"its vision cannot be run by its parts: {first_line(error)}"
     decoder.reader = None

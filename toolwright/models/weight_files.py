@@ -105,7 +105,7 @@ def read_file(path: Path) -> dict[str, Tensor]:
         raise _unreadable(path, error) from None
 
 
-def share(folder: Path, like: str) -> None:
+def copy_permissions(folder: Path, like: str) -> None:
     """Weights are written for their owner alone. Whoever may read the file `like` beside them may do so."""
     for path in folder.glob("*.safetensors"):
         shutil.copymode(folder / like, path)

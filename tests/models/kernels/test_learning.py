@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright.models.gated import swiglu
+from toolwright.models.elementwise import rms_norm, swiglu
 from toolwright.models.kernels import gated, heads, likelihood, norm
 from toolwright.models.kernels import layer as fused
 from toolwright.models.layer import LayerWeights, layer
-from toolwright.models.norm import rms_norm
 
 PRECISIONS = pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 2e-5), (torch.bfloat16, 2e-2)])
 

@@ -11,7 +11,7 @@ from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Layer
 from toolwright.models.kernels import eight_bit as kernel
 from toolwright.models.kernels import merge as merging
-from toolwright.models.noise import hashed
+from toolwright.models.loose import hashed
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -15,8 +15,8 @@ from toolwright.engines.native.paged_cache import new_cache
 from toolwright.images import data_url
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
-from toolwright.models.own_forward import seeing
-from toolwright.models.vision import PROBES, look, sight_of
+from toolwright.models.own_forward import vision_model
+from toolwright.models.vision import PROBES, locate_images, vision_of
 from toolwright.trajectory import SeenImage
 
 PROMPT, DRAWN = 11, 5  # tokens
@@ -45,12 +45,12 @@ def _difference(decoder: Decoder, tokens: Tensor, seen: Sequence[SeenImage]) -> 
     turned = 0
     hidden, opening = decoder.hidden, decoder.hidden
     if seen:
-        own = seeing(decoder)
-        row, every = look(own, tokens, seen), torch.arange(len(tokens))
+        own = vision_model(decoder)
+        row, every = locate_images(own, tokens, seen), torch.arange(len(tokens))
         turned = 0 if row.turned is None else int(row.turned.max()) + 1 - len(tokens)
         there = torch.where(every < prompt, every, -1)
-        hidden = partial(own.hidden, sight=sight_of(own, [(row, every)], whole.positions))
-        opening = partial(own.hidden, sight=sight_of(own, [(row, there)], whole.positions[:prompt]))
+        hidden = partial(own.hidden, vision=vision_of(own, [(row, every)], whole.positions))
+        opening = partial(own.hidden, vision=vision_of(own, [(row, there)], whole.positions[:prompt]))
     by_learner = decoder.head(hidden(tokens, whole.positions, whole))
     shape = replace(
         decoder.shape, context=len(tokens) + 1

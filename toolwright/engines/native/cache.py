@@ -19,8 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright.models.attention import in_order, ordered, repeat_heads
-from toolwright.models.blocks import aligned, attended
+from toolwright.models.attention import aligned, attended, in_order, ordered, repeat_heads
 from toolwright.models.decoder import Shape
 from toolwright.models.products import BatchedProduct, fixed
 

@@ -19,18 +19,17 @@ from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback
 from toolwright.engines.constraint import ConstrainedSampling
 from toolwright.engines.native import agreement
 from toolwright.engines.native.cache import SlotCache
-from toolwright.engines.native.decoding import InPlace, PackedWeights
-from toolwright.engines.native.decoding_batch import DecodingBatch, Forward
+from toolwright.engines.native.decoding import DecodingBatch, Forward, InPlace, PackedWeights
 from toolwright.engines.native.paged_cache import PagedCache, new_cache
 from toolwright.engines.native.sampler import Sampler
 from toolwright.engines.turns import check_prompt, stopped, turn_of
 from toolwright.failures import InfrastructureFailure
 from toolwright.models.decoder import Decoder, DecoderWeights
-from toolwright.models.own_forward import seeing
+from toolwright.models.own_forward import vision_model
 from toolwright.models.precision import autocast
 from toolwright.models.products import fixed
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.models.vision import Sight, look, sight_of
+from toolwright.models.vision import VisionInputs, locate_images, vision_of
 from toolwright.trajectory import SeenImage
 
 # Of prompts computed in one pass, padding counted: bounds the memory of it. Of a longer prompt so many are
@@ -115,7 +114,7 @@ class NativeEngine:
         if sampling.schema:
             sampling = ConstrainedSampling.of(sampling, self.tokenizer, self.decoder.shape.vocab)
         if images:
-            seeing(self.decoder)
+            vision_model(self.decoder)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, on_token, images=images)
         self.arrivals += 1
@@ -254,8 +253,8 @@ class NativeEngine:
         with self._precision():
             places = attend.positions.flatten()
             if any(leader.images for leader in leaders):
-                sight = self._sight(leaders, width, places)
-                hidden = seeing(self.decoder).hidden(tokens.flatten(), places, attend, sight=sight)
+                vision = self._vision(leaders, width, places)
+                hidden = vision_model(self.decoder).hidden(tokens.flatten(), places, attend, vision=vision)
             else:
                 hidden = self.decoder.hidden(tokens.flatten(), places, attend, weights=weights)
             rows = self._whole(leaders, ends)
@@ -294,19 +293,19 @@ class NativeEngine:
         self.reading = [one for one in self.reading if one not in done]
         return members, sent(torch.tensor(of_family), self.device)
 
-    def _sight(self, leaders: list[ActiveTurn], width: int, places: Tensor) -> Sight:
+    def _vision(self, leaders: list[ActiveTurn], width: int, places: Tensor) -> VisionInputs:
         """The images that a pass over these prompts sees. Images of cached tokens are not encoded again."""
-        own, rows = seeing(self.decoder), []
+        own, rows = vision_model(self.decoder), []
         for number, leader in enumerate(leaders):
             if not leader.images:
                 continue
             tokens = torch.tensor(leader.tokens)
-            row = look(own, tokens, leader.images)
+            row = locate_images(own, tokens, leader.images)
             if row.turned is not None:
                 leader.turned = int(row.turned.max()) + 1 - len(tokens)
             fresh = torch.arange(len(tokens)) - leader.cached
             rows.append((row, torch.where(fresh >= 0, fresh + number * width, -1)))
-        return sight_of(own, rows, places)
+        return vision_of(own, rows, places)
 
     @torch.inference_mode()
     def _decode(self) -> None:

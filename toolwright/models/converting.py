@@ -1,4 +1,4 @@
-"""llama.cpp's GGUF files as Hugging Face folders: weights in full numbers, tokenizer and template too."""
+"""Pickled weights, slow tokenizers and llama.cpp's GGUF files, as ordinary Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -9,9 +9,34 @@ from typing import Any
 import torch
 
 from toolwright.failures import UserError
-from toolwright.models import weight_files
+from toolwright.models import adapter_folder, huggingface, weight_files
+from toolwright.models.folder import foreign_code, quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.models.transformers_import import first_line, quiet_transformers
+
+
+def rewrite(source: Path, folder: Path, *, dtype: str | None = None) -> None:
+    """Whatever form of weights and tokenizer `transformers` reads, in the one that everybody does. Without
+    `dtype`, numbers stay as they are."""
+    if adapter_folder.is_adapter(source):
+        raise UserError(f"{source} is an adapter: `toolwright model merge` adds it to its base")
+    huggingface.read_config(source)
+    transformers = quiet_transformers()
+    precision = "auto" if dtype is None else getattr(torch, dtype)
+    with foreign_code(f"transformers cannot read {source}"):
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=precision, output_loading_info=True
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    if found["missing_keys"]:
+        raise UserError(f"{source} is incomplete: it has no tensor {min(found['missing_keys'])}")
+    model.save_pretrained(folder)
+    weight_files.copy_permissions(folder, "config.json")
+    if (source / "tokenizer.json").is_file():
+        Tokenizer.load(source).save(folder)
+        return
+    tokenizer.save_pretrained(folder)
+    Tokenizer.load(folder)
+
 
 MAGIC = b"GGUF"
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
@@ -29,11 +54,9 @@ def convert(file: Path, folder: Path) -> None:
         raise UserError("reading GGUF needs a package: pip install toolwright[gguf]") from None
     transformers = quiet_transformers()
     where: Any = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    try:
+    with foreign_code(f"{file} cannot be converted"):
         read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
-    except Exception as error:  # a reader of somebody's binary file may fail in any way
-        raise UserError(f"{file} cannot be converted: {first_line(error)}") from None
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -45,7 +68,7 @@ def convert(file: Path, folder: Path) -> None:
     whole.generation_config.eos_token_id = config.eos_token_id
     folder.mkdir(parents=True, exist_ok=True)
     whole.save_pretrained(folder)
-    weight_files.share(folder, "config.json")
+    weight_files.copy_permissions(folder, "config.json")
     tokenizer.save_pretrained(folder)
     Tokenizer.load(folder)
 
