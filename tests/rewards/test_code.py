@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.rewards.attempts import attempt, score, scorer
+from tests.rewards.attempts import attempt, said, score, scorer
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
 from toolwright.rewards.programs import code_of
 from toolwright.sandbox.local import local_server
-from toolwright.trajectory import Task
+from toolwright.trajectory import Segment, Task, Trajectory
 
 ADD = {"tests": ["assert add(1, 2) == 3", "assert add(-1, 1) == 0"]}
 CHECK = {"test": "def check(candidate):\n    assert candidate(2) == 4\n", "entry_point": "double"}
@@ -46,6 +46,19 @@ def test_a_function_followed_by_a_block_that_uses_it_passes(code: Callable[..., 
         attempt(f"{add}\n{fenced('add(1, 2)')}", ADD),
     ]
     assert score(code(), *made) == [1.0, 1.0], [one.failure for one in made]
+
+
+def test_the_last_code_counts_if_only_words_follow_it(code: Callable[..., Scorer]) -> None:
+    wrong, right = fenced("def add(a, b):\n    return 3"), fenced("def add(a, b):\n    return a + b")
+
+    def turns(*texts: str) -> Trajectory:
+        made = attempt(texts[0], ADD)
+        for text in texts[1:]:
+            made.segments += [Segment("tool", [3], text="```output\n1 example fails\n```\n"), said(text)]
+        return made
+
+    made = [turns(wrong, right, "Done."), turns(right, wrong, "Done."), turns(right, "Done.")]
+    assert score(code(), *made) == [1.0, 0.0, 1.0], [one.failure for one in made]
 
 
 @pytest.mark.parametrize(

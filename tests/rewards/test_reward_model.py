@@ -177,7 +177,7 @@ def test_a_reward_model_that_dies_is_a_failure_and_starts_again(folder: Path) ->
     made = scorer(folder)
     try:
         (before,) = scored(made, "yes")
-        (process,) = made._parts[0]._pool._processes  # type: ignore[attr-defined]
+        (process,) = made._parts[0]._processes  # type: ignore[attr-defined]
         os.kill(process._process.pid, signal.SIGKILL)
         (lost,) = scored(made, "yes")
         assert lost.reward is None
@@ -193,7 +193,7 @@ def test_a_reward_model_that_dies_is_a_failure_and_starts_again(folder: Path) ->
 def test_a_reward_model_that_hangs_costs_one_timeout(folder: Path) -> None:
     made = scorer(folder, timeout_s=0.5)
     try:
-        (process,) = made._parts[0]._pool._processes  # type: ignore[attr-defined]
+        (process,) = made._parts[0]._processes  # type: ignore[attr-defined]
         os.kill(process._process.pid, signal.SIGSTOP)
         (late,) = scored(made, "yes")
         assert late.reward is None

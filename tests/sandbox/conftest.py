@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from toolwright.sandbox import layers
+from toolwright.sandbox.app import run_once
 from toolwright.sandbox.limits import RunLimits
-from toolwright.sandbox.server import run_once
 from toolwright.sandbox.settings import SandboxSettings
 
 from .attack import Weakened, served_without

@@ -59,7 +59,7 @@ limits.soft_and_hard = lambda kind, amount: (amount, resource.getrlimit(kind)[1]
 )
 CLOCK = Piece(
     "the clock is outside the run",
-    worker="from toolwright.sandbox.clock import Clock\nClock.passed = lambda self: ''",
+    worker="from toolwright.sandbox.processes import Clock\nClock.passed = lambda self: ''",
 )
 FRESH_STDIN = Piece(
     "descriptor 0 is opened for each run", worker=_without_steps("('close', 0)", "('openat',)")
@@ -82,7 +82,7 @@ MEMORY_TOGETHER = Piece(
 )
 KERNEL_MEMORY = Piece(
     "files and the kernel's memory are added up where there is no group",
-    worker="from toolwright.sandbox import memory\nmemory.kernel_bytes = lambda *_: (0, 0)",
+    worker="from toolwright.sandbox import processes\nprocesses.kernel_bytes = lambda *_: (0, 0)",
 )
 GROUPS = ("cgroup",) if cgroup.available() else ()
 FLOOD = Piece(

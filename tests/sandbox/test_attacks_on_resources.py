@@ -272,5 +272,23 @@ for _ in range(4):
 
 
 def test_limits_given_to_the_server_are_the_ones_in_force() -> None:
-    attack = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-    assert run_alone(attack, limits=RunLimits(open_files=77))["stdout"] == "77\n"
+    limits = RunLimits(open_files=77, processes=33, signals=44, file_mb=1)
+    expected = {"NOFILE": 77, "NPROC": 33, "SIGPENDING": 44, "FSIZE": 1 << 20}
+    expected |= dict.fromkeys(("CORE", "MSGQUEUE", "MEMLOCK"), 0)
+    attack = f"""
+import resource
+for name in {list(expected)}: print(*resource.getrlimit(getattr(resource, "RLIMIT_" + name)))
+"""
+    lines = run_alone(attack, limits=limits)["stdout"].splitlines()
+    assert lines == [f"{amount} {amount}" for amount in expected.values()]
+
+
+def test_a_run_has_no_capability_and_none_that_a_program_would_inherit() -> None:
+    attack = """
+import ctypes, struct
+call = ctypes.CDLL(None, use_errno=True)
+held = ctypes.create_string_buffer(24)
+assert call.capget(struct.pack("=Ii", 0x20080522, 0), held) == 0
+print(held.raw.count(0), sum(call.prctl(47, 1, number, 0, 0) > 0 for number in range(41)))
+"""
+    assert run_alone(attack)["stdout"] == "24 0\n"

@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLost, servers
 from toolwright.sandbox.judge import same_output
-from toolwright.sandbox.servers import Balance
+from toolwright.sandbox.servers import Servers
 
 from .attack import served_without
 from .conftest import needs_isolation
@@ -196,12 +196,12 @@ def test_a_server_that_hangs_loses_no_call_and_is_used_again_later() -> None:
             os.kill(still.pid, signal.SIGSTOP)
             try:
                 await run_many()
-                assert client._servers._balance.servers[0].is_out
+                assert client._servers.servers[0].is_out
                 await run_many()
             finally:
                 os.kill(still.pid, signal.SIGCONT)
             limit = time.monotonic() + 200
-            while client._servers._balance.servers[0].is_out and time.monotonic() < limit:
+            while client._servers.servers[0].is_out and time.monotonic() < limit:
                 await asyncio.sleep(0.05)
             before = (await asyncio.to_thread(still.status))["answers"]
             await run_many()
@@ -357,7 +357,7 @@ def test_a_judged_program_whose_worker_was_killed_is_judged_again(server: Server
 
 
 def test_the_least_busy_server_is_called() -> None:
-    both = Balance(["http://a", "http://b/"])
+    both = Servers(["http://a", "http://b/"], token=None, concurrency=1, interval_s=0.0)
     first, second = both.servers
     assert second.url == "http://b"
     first.outstanding = 3

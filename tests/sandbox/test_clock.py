@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.waiting import wait_until
-from toolwright.sandbox.clock import DEADLINE, STARVED, TIMEOUT, Clock
+from toolwright.sandbox.processes import DEADLINE, STARVED, TIMEOUT, Clock
 
 from .attack import served_without
 from .conftest import needs_isolation

@@ -14,10 +14,10 @@ import pytest
 
 from tests.waiting import wait_until
 from toolwright.failures import UserError
-from toolwright.sandbox.clock import Clock
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.output import Output
+from toolwright.sandbox.processes import Clock
 from toolwright.sandbox.servers import Servers
 from toolwright.sandbox.settings import SandboxSettings
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from toolwright.tools.call import ToolRequest
+from toolwright.tools.settings import settings_from
 from toolwright.tools.toolbox import Toolbox
-from toolwright.tools.verl import settings_from
 from toolwright.trajectory import Task
 
 NAME = "calc_gsm8k_reward"

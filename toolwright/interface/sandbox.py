@@ -6,7 +6,7 @@ import weakref
 from contextlib import ExitStack
 from typing import Any
 
-from toolwright.sandbox.blocking import BlockingClient
+from toolwright.sandbox.client import BlockingClient
 from toolwright.sandbox.local import local_server
 
 

@@ -13,9 +13,7 @@ from pydantic import Field
 from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry, check_settings, is_held, load_object, signature_of
 from toolwright.rewards.function import ScoringFunction
-from toolwright.rewards.in_this_process import InThisProcess
-from toolwright.rewards.part import DirectCall, InProcesses, OverNetwork, RewardPart
-from toolwright.rewards.pool import ProcessPool
+from toolwright.rewards.part import DirectCall, InProcesses, InThisProcess, OverNetwork, RewardPart
 from toolwright.rewards.process import FunctionProcess
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class ScorerBuilder:
                 function = ScoringFunction(name.rpartition(":")[2], load_object(name), settings)
                 return InThisProcess(function, limit_s=self.config.timeout_s)
             # Start one process, unless `reward.workers` says more: a user's function may hold a model.
-            return InProcesses(self._pool(name, settings=settings), tries_truths=False)
+            return self._in_processes(name, settings=settings)
         entry = SCORERS.get(name)
         target = entry.target
         if isinstance(target, type) and issubclass(target, RewardPart):
@@ -89,7 +87,7 @@ class ScorerBuilder:
         settings = self._settings(called) if called else self._settings(canonical, name)
         part: RewardPart
         if isinstance(target, type) and "process" in entry.needs:
-            part = InProcesses(self._model(target, called or name, settings), tries_truths=False)
+            part = self._model(target, called or name, settings)
         elif isinstance(target, type):
             run_settings = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
             checked = check_settings(
@@ -104,8 +102,8 @@ class ScorerBuilder:
             imports = sorted(entry.needs - {"process", "final", "right"})
             reference = f"{target.__module__}:{target.__qualname__}"
             cores = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-            pool = self._pool(reference, workers=cores, name=canonical, settings=settings, imports=imports)
-            part = InProcesses(pool, tries_truths=True)
+            process = {"name": canonical, "settings": settings, "imports": imports}
+            part = self._in_processes(reference, workers=cores, tries_truths=True, **process)
         else:
             part = DirectCall(ScoringFunction(canonical, target, settings))
         part.last_turn_only, part.only_if_right = "final" in entry.needs, "right" in entry.needs
@@ -130,7 +128,7 @@ class ScorerBuilder:
         blocks = [self.config.params.get(name, {}) for name in names]
         return {key: value for one in blocks for key, value in one.items() if key != "function"}
 
-    def _model(self, target: type, name: str, settings: dict[str, Any]) -> ProcessPool:
+    def _model(self, target: type, name: str, settings: dict[str, Any]) -> InProcesses:
         """One process, unless `reward.workers` says more: each of them holds the model."""
         checked = check_settings(
             f"scorer {name!r}",
@@ -140,12 +138,14 @@ class ScorerBuilder:
         )
         place = ModelPlace(**{key: checked.pop(key) for key in ModelPlace.KEYS if key in checked})
         reference = f"{target.__module__}:{target.__qualname__}"
-        return self._pool(reference, name=name, settings=checked, start_limit_s=place.start_timeout_s)
+        return self._in_processes(reference, name=name, settings=checked, start_limit_s=place.start_timeout_s)
 
-    def _pool(self, reference: str, *, workers: int = 1, **process: Any) -> ProcessPool:
+    def _in_processes(
+        self, reference: str, *, workers: int = 1, tries_truths: bool = False, **process: Any
+    ) -> InProcesses:
         """`process`: further arguments of each `FunctionProcess`."""
         new = partial(FunctionProcess, reference, limit_s=self.config.timeout_s, **process)
-        return ProcessPool(new, workers=self.config.workers or workers)
+        return InProcesses(new, workers=self.config.workers or workers, tries_truths=tries_truths)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,14 @@ OF_THE_ATTEMPT = (
 
 
 def of_attempt(trajectory: Trajectory) -> Item:
-    steps, answer = trajectory.steps, (trajectory.result or {}).get("answer")
+    task, steps, answer = trajectory.task, trajectory.steps, (trajectory.result or {}).get("answer")
     return {
-        **of_task(trajectory.task),
+        "id": task.id,
+        "data_source": task.data_source,
         "solution_str": trajectory.response if answer is None else answer,
+        "ground_truth": task.ground_truth,
+        "extra_info": task.extra_info,
+        "prompt": task.prompt,
         "turns": [step.text for step in steps],
         "counts": dict(trajectory.counts),
         "stop": trajectory.stop,
@@ -40,6 +44,11 @@ def of_attempt(trajectory: Trajectory) -> Item:
         "result": trajectory.result,
         "conversation": conversation(trajectory),
     }
+
+
+def of_task(task: Task) -> Item:
+    """An empty attempt, to check a ground truth with."""
+    return of_attempt(Trajectory(task, group=""))
 
 
 def conversation(trajectory: Trajectory) -> list[dict[str, Any]]:
@@ -68,26 +77,6 @@ def _tool_results(trajectory: Trajectory) -> list[dict[str, Any]]:
             succeeded = bool(segment.calls) and not any(call.get("trouble") for call in segment.calls)
             found.append({"turn": turn, "text": segment.text, "succeeded": succeeded})
     return found
-
-
-def of_task(task: Task) -> Item:
-    """An empty attempt, to check a ground truth with."""
-    return {
-        "id": task.id,
-        "data_source": task.data_source,
-        "solution_str": "",
-        "ground_truth": task.ground_truth,
-        "extra_info": task.extra_info,
-        "prompt": task.prompt,
-        "turns": [],
-        "counts": {},
-        "stop": "",
-        "tokens": 0,
-        "step_rewards": [],
-        "tool_results": [],
-        "result": None,
-        "conversation": [dict(message) for message in task.prompt],
-    }
 
 
 def final_turn(item: Item) -> Item:

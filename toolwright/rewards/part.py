@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.rewards.function import ScoringFunction, Verdict, failed, verdict_of
 from toolwright.rewards.item import Item, final_turn
-from toolwright.rewards.pool import ProcessPool
+from toolwright.rewards.process import FunctionProcess
+from toolwright.tasks.worker_thread import WorkerThread
 from toolwright.web.loop_thread import LoopThread
 
 
@@ -75,14 +78,21 @@ class DirectCall(RewardPart):
 
 
 class InProcesses(RewardPart):
-    """A function that may hang, or is a user's: called in a process that can be killed."""
+    """A function that may hang, or is a user's: called in processes that can be killed, one a worker."""
 
-    def __init__(self, pool: ProcessPool, *, tries_truths: bool) -> None:
-        """`tries_truths`: it is asked about every ground truth before the first attempt. Of a user's function
+    def __init__(
+        self, new_process: Callable[[], FunctionProcess], *, workers: int, tries_truths: bool
+    ) -> None:
+        """Starts the first process at once, so that a mistake shows; the others when there is work.
+
+        `tries_truths`: it is asked about every ground truth before the first attempt. Of a user's function
         only its author knows what it takes, and a model takes any."""
-        self._pool = pool
-        self._tries_truths = tries_truths
-        self.reads_truth, self.columns = pool.form.reads_truth, pool.form.columns
+        self._processes, self._tries_truths = [new_process() for _ in range(workers)], tries_truths
+        self._form = self._processes[0].start()
+        self.reads_truth, self.columns = self._form.reads_truth, self._form.columns
+        self._idle = self._processes[::-1]  # taken from the end: first those that run already
+        self._lock, self._closed = threading.Lock(), False
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
 
     def check(self, items: Sequence[Item]) -> None:
         if not self._tries_truths:
@@ -92,15 +102,42 @@ class InProcesses(RewardPart):
             truth = json.dumps(item["ground_truth"], sort_keys=True) if self.reads_truth else ""
             different.setdefault(truth, item)
         tried = list(different.values())
-        for item, verdict in zip(tried, self._pool.judge_now(tried), strict=True):
+        verdicts = [verdict for call in self._calls(tried) for verdict in call.result()]
+        for item, verdict in zip(tried, verdicts, strict=True):
             if verdict.score is None:
                 raise UserError(f"task {item['id']}: {verdict.message}")
 
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        return await self._pool.judge(items)
+        """Verdicts in order. Each item is a call of its own, unless the function takes whole batches."""
+        calls = [asyncio.wrap_future(call) for call in self._calls(items)]
+        return [verdict for verdicts in await asyncio.gather(*calls) for verdict in verdicts]
 
     def close(self) -> None:
-        self._pool.close()
+        """Ends all processes. Waiting calls get a verdict that says so."""
+        with self._lock:
+            self._closed = True
+        for process in self._processes:
+            process.close()
+        self._threads.shutdown()
+
+    def _calls(self, items: Sequence[Item]) -> list[Future[list[Verdict]]]:
+        calls = [list(items)] if self._form.whole_batch else [[item] for item in items]
+        with self._lock:
+            if not self._closed:
+                return [self._threads.submit(self._call, call) for call in calls]
+        answered = [Future[list[Verdict]]() for _ in calls]
+        for future, call in zip(answered, calls, strict=True):
+            future.set_result(self._processes[0].judge(call))
+        return answered
+
+    def _call(self, items: list[Item]) -> list[Verdict]:
+        with self._lock:
+            process = self._idle.pop()  # there are as many threads as processes
+        try:
+            return process.judge(items)
+        finally:
+            with self._lock:
+                self._idle.append(process)
 
 
 class OverNetwork(RewardPart):
@@ -159,3 +196,40 @@ class OverNetwork(RewardPart):
     @property
     def _closed_verdict(self) -> Verdict:
         return Verdict(kind="infrastructure", message=f"{self._name} was called after it was closed")
+
+
+class InThisProcess(RewardPart):
+    """Scores call by call, each in a thread that is given up when it takes too long.
+
+    No other process can import the function, so one that hangs cannot be killed; its thread is left behind.
+    """
+
+    def __init__(self, function: ScoringFunction, *, limit_s: float) -> None:
+        self._function, self._limit_s = function, limit_s
+        self.reads_truth, self.columns = function.reads_truth, function.columns
+        self._thread = WorkerThread(f"reward {function.name}")
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Accepts everything: only the author knows which ground truths the function takes."""
+
+    async def judge(self, items: Sequence[Item]) -> list[Verdict]:
+        calls = [list(items)] if self._function.whole_batch else [[item] for item in items]
+        return [verdict for call in calls for verdict in await self._thread.run(self._limited, call)]
+
+    def close(self) -> None:
+        self._thread.end()
+
+    def _limited(self, items: list[Item]) -> list[Verdict]:
+        name, verdicts = self._function.name, list[Verdict]()
+
+        def score() -> None:
+            try:
+                verdicts.extend(self._function.judge(items))
+            except UserError as error:
+                verdicts.extend([Verdict(message=str(error))] * len(items))
+
+        thread = threading.Thread(target=score, name=f"reward {name}", daemon=True)
+        thread.start()
+        thread.join(self._limit_s)
+        late = Verdict(message=f"{name} did not return within reward.timeout_s={self._limit_s:g} s")
+        return verdicts or [late] * len(items)

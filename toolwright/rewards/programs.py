@@ -11,7 +11,7 @@ from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards.answers import unfit
-from toolwright.rewards.item import Item
+from toolwright.rewards.item import Item, final_turn
 from toolwright.tasks.public_tests import called, completed
 
 FORMS = (
@@ -61,6 +61,16 @@ def tests_of(ground_truth: Any) -> Tests:
     if len(tests.checks or tests.cases) > MOST_TESTS:
         raise TaskFailure(f"scorer 'code' takes at most {MOST_TESTS} tests, found {len(tests.cases)}")
     return tests
+
+
+def with_last_code(item: Item) -> Item:
+    """The item with the policy's last turn that has a block as the solution. Where blocks are tried as they
+    are written, words may follow the last one ("all examples pass"), and they do not take the code back."""
+    item = final_turn(item)
+    if (item.get("result") or {}).get("answer") is not None:
+        return item
+    written = (turn for turn in reversed(item.get("turns", ())) if _fenced(turn))
+    return {**item, "solution_str": next(written, item["solution_str"])}
 
 
 def code_of(text: str, *, defining: str = "") -> str:

@@ -11,7 +11,7 @@ _HOMES = {
     "ExecutionResult": "client",
     "DeadlinePassed": "client",
     "SessionLost": "client",
-    "BlockingClient": "blocking",
+    "BlockingClient": "client",
     "SandboxSettings": "settings",
     "RunLimits": "limits",
     "local_server": "local",

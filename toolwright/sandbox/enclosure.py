@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from toolwright.sandbox import kernel, seccomp, view
 from toolwright.sandbox.child_pool import host_user, map_users
 from toolwright.sandbox.layers import NAMESPACES
-from toolwright.sandbox.limits import RunLimits
+from toolwright.sandbox.limits import RunLimits, set_inherited
 from toolwright.sandbox.seal import Seal
 from toolwright.sandbox.zygote import become
 
@@ -123,6 +123,8 @@ def _enter(enclosure: Enclosure, caller: socket.socket) -> Seal:
     limits = RunLimits(**enclosure.limits)
     seal = Seal(layers, limits, root.trees, enclosure.folder, connect=enclosure.port)
     root.close()
+    if "limits" in layers:
+        set_inherited(limits)
     if listener is None:
         caller.sendall(READY)
     else:

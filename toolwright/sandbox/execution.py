@@ -13,9 +13,8 @@ from typing import Any
 
 from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.child_pool import Child
-from toolwright.sandbox.clock import DEADLINE, STARVED, TIMEOUT, Clock
-from toolwright.sandbox.memory import MemoryMeter
 from toolwright.sandbox.output import Output
+from toolwright.sandbox.processes import DEADLINE, STARVED, TIMEOUT, Clock, MemoryMeter
 
 _REPORT_LIMIT = 64 << 20
 

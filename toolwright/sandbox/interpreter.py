@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.sandbox import wire
 from toolwright.sandbox.child_pool import Child
-from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
-from toolwright.sandbox.memory import MemoryMeter
 from toolwright.sandbox.output import Output
+from toolwright.sandbox.processes import LOOK_EVERY_S, Clock, MemoryMeter
 
 if TYPE_CHECKING:
     from toolwright.sandbox.worker import SandboxWorker

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from toolwright.sandbox.languages import PYTHON
+from toolwright.sandbox.jobs import PYTHON
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import BadRequest, JudgeRequest, TestCase
 from toolwright.sandbox.service import SandboxService

@@ -30,16 +30,19 @@ class RunLimits:
     fetch_mb: int = 16
 
 
+def set_inherited(limits: RunLimits) -> None:
+    """Sets rlimits of the calling process that its forks, the runs, have from it. None of them hinders it."""
+    _set((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file_mb << 20))
+    _set((resource.RLIMIT_MSGQUEUE, 0), (resource.RLIMIT_MEMLOCK, 0))
+
+
 def fixed(limits: RunLimits) -> list[tuple[int, int, int]]:
-    """The rlimits of every run (kind, soft, hard), set while the process waits for its job."""
+    """The other rlimits of every run (kind, soft, hard), set while the process waits for its job. The kernel
+    counts most of them by user, so that a parent of many runs could not live with them."""
     amounts = [
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, limits.file_mb << 20),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
         (resource.RLIMIT_SIGPENDING, limits.signals),
-        (resource.RLIMIT_MSGQUEUE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
     ]
     return [(kind, *soft_and_hard(kind, amount)) for kind, amount in amounts]
 
@@ -50,7 +53,11 @@ def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> Non
     Virtual machines such as V8 reserve gigabytes of addresses and never use them. They get a limit on data.
     """
     memory = resource.RLIMIT_AS if address_space else resource.RLIMIT_DATA
-    for kind, amount in ((resource.RLIMIT_CPU, cpu_seconds(timeout_s)), (memory, memory_bytes)):
+    _set((resource.RLIMIT_CPU, cpu_seconds(timeout_s)), (memory, memory_bytes))
+
+
+def _set(*amounts: tuple[int, int]) -> None:
+    for kind, amount in amounts:
         resource.setrlimit(kind, soft_and_hard(kind, amount))
 
 

@@ -49,19 +49,23 @@ class Seal:
             self._ruleset = landlock.Ruleset(
                 readable=trees, writable=writable, devices=devices, connect=connect
             )
-        # What differs from child to child.
-        self._stdout, self._stderr, self._group, self._user = (ctypes.c_long(-1) for _ in range(4))
-        self._below_channel, self._above_channel = ctypes.c_long(-1), ctypes.c_long(-1)
+        # What differs from child to child, side by side: the zygote writes to one page for all of them.
+        self._varying = (ctypes.c_long * 6)()
+        stdout, stderr, group, self._user, below_channel, above_channel = (
+            ctypes.c_long.from_buffer(self._varying, place * ctypes.sizeof(ctypes.c_long))
+            for place in range(6)
+        )
+        self._set_varying = struct.Struct("6l").pack_into
         if joins_group:
-            self._add("write", self._group, b"0", 1)  # 0: the process that writes it
-        self._add("dup3", self._stdout, 1, 0)
-        self._add("dup3", self._stderr, 2, 0)
+            self._add("write", group, b"0", 1)  # 0: the process that writes it
+        self._add("dup3", stdout, 1, 0)
+        self._add("dup3", stderr, 2, 0)
         if changes_user:
             self._add("setresuid", self._user, self._user, self._user)
             self._add("prctl", kernel.PR_SET_DUMPABLE, 1, 0, 0, 0)
         self._write(layers, limits)
-        self._add("close_range", _FIRST_FREE, self._below_channel, 0)
-        self._add("close_range", self._above_channel, _LAST, 0)
+        self._add("close_range", _FIRST_FREE, below_channel, 0)
+        self._add("close_range", above_channel, _LAST, 0)
         if self._filter is not None:
             filter_at = self._filter.address
             self._add("prctl", kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, filter_at, 0, 0)
@@ -88,7 +92,7 @@ class Seal:
             self._add("chdir", view.WORK.encode() + b"\0")
         if "user" in layers:
             self._add("unshare", kernel.CLONE_NEWUSER)
-            self._add("prctl", kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+            # The kernel lowers the ambient capabilities with these.
             self._add("capset", struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
         if "pid" not in layers:
             self._add("prctl", kernel.PR_SET_PDEATHSIG, 9, 0, 0, 0)
@@ -116,21 +120,12 @@ class Seal:
         for _ in range(60):
             _walk(self._call, nothing * 4)
 
-    def prepare(self, channel: int, stdout: int, stderr: int, *, group: int = -1, user: int = -1) -> None:
+    def prepare(self, channel: int, stdout: int, stderr: int, group: int = -1, user: int = -1) -> None:
         """Completes the list for the next child, before the fork. All descriptors are above 3.
 
         The child keeps one of them, the channel. `group` is the open `cgroup.procs` file that it joins.
         """
-        for cell, value in (
-            (self._stdout, stdout),
-            (self._stderr, stderr),
-            (self._group, group),
-            (self._user, user),
-            (self._below_channel, channel - 1),
-            (self._above_channel, channel + 1),
-        ):
-            if cell.value != value:
-                cell.value = value
+        self._set_varying(self._varying, 0, stdout, stderr, group, user, channel - 1, channel + 1)
 
     def apply(self, folder: str) -> None:
         """Seals the calling process, a child."""

@@ -83,34 +83,13 @@ class Server:
         self.back_at = 0.0
 
 
-class Balance:
-    """Chooses the server for the next call."""
-
-    def __init__(self, urls: list[str]) -> None:
-        if not urls:
-            raise ValueError("a client needs at least one URL")
-        self.servers = [Server(url.rstrip("/")) for url in urls]
-
-    def choose(self, avoid: Server | None = None) -> Server:
-        """The healthy server with the fewest calls; if none is healthy, the one that is back first."""
-        healthy = [server for server in self.servers if not server.is_out]
-        others = [server for server in healthy if server is not avoid]
-        candidates = others or healthy
-        if candidates:
-            return min(candidates, key=lambda server: server.outstanding)
-        return min(self.servers, key=lambda server: server.back_at)
-
-    def second(self, first: Server) -> Server | None:
-        """A healthy server other than the first, if there is one."""
-        healthy = [server for server in self.servers if server is not first and not server.is_out]
-        return min(healthy, key=lambda server: server.outstanding, default=None)
-
-
 class Servers:
     """The servers of one client. Limits how many requests are under way and how far apart they start."""
 
     def __init__(self, urls: list[str], *, token: str | None, concurrency: int, interval_s: float) -> None:
-        self._balance = Balance(urls)
+        if not urls:
+            raise ValueError("a client needs at least one URL")
+        self.servers = [Server(url.rstrip("/")) for url in urls]
         self._headers = {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
@@ -122,15 +101,24 @@ class Servers:
         self._slots: asyncio.Semaphore | None = None
 
     def __str__(self) -> str:
-        return ", ".join(server.url for server in self._balance.servers)
+        return ", ".join(server.url for server in self.servers)
 
     def choose(self, avoid: Server | None = None) -> Server:
-        return self._balance.choose(avoid)
+        """The healthy server with the fewest calls; if none is healthy, the one that is back first."""
+        healthy = [server for server in self.servers if not server.is_out]
+        others = [server for server in healthy if server is not avoid]
+        candidates = others or healthy
+        if candidates:
+            return min(candidates, key=lambda server: server.outstanding)
+        return min(self.servers, key=lambda server: server.back_at)
+
+    def other_than(self, first: Server) -> Server | None:
+        """A healthy server other than the first, if there is one."""
+        healthy = [server for server in self.servers if server is not first and not server.is_out]
+        return min(healthy, key=lambda server: server.outstanding, default=None)
 
     async def close(self) -> None:
-        watches = [
-            one for server in self._balance.servers for one in (server.probe, server.return_watch) if one
-        ]
+        watches = [one for server in self.servers for one in (server.probe, server.return_watch) if one]
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
@@ -145,7 +133,7 @@ class Servers:
 
         It takes too long if it does not answer a health check, or keeps the call for half of its time.
         """
-        if len(self._balance.servers) == 1:
+        if len(self.servers) == 1:
             return await self.ask(server, "POST", path, body), server
         async with self._slot():
             now = time.monotonic()
@@ -177,7 +165,7 @@ class Servers:
     async def _hangs(self, server: Server) -> bool:
         """Return True if the server hangs; then it is left out. Without another server, the client waits for
         it."""
-        if await self._is_alive(server) or self._balance.second(server) is None:
+        if await self._is_alive(server) or self.other_than(server) is None:
             return False
         if not server.is_out:
             server.eject()
@@ -188,7 +176,7 @@ class Servers:
         """A second server for a call; rarely while the first is alive, because all may be slow."""
         if not hangs and self._hedges < 1:
             return None
-        second = self._balance.second(first)
+        second = self.other_than(first)
         if second is not None and not hangs:
             self._hedges -= 1
         return second

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from toolwright.sandbox import layers
 from toolwright.sandbox.expressions import ExpressionSessions
-from toolwright.sandbox.jobs import Jobs
-from toolwright.sandbox.languages import BINARY, Language, Languages
+from toolwright.sandbox.jobs import BINARY, Jobs, Language, Languages
 from toolwright.sandbox.pool import Pool, refusal
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import BadRequest, Program, RunRequest

@@ -20,17 +20,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from toolwright.sandbox import memory, processes, wire
+from toolwright.sandbox import processes, wire
 from toolwright.sandbox.cgroup import ControlGroup
 from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.child_pool import Child, ChildPool
-from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
 from toolwright.sandbox.execution import CheckedRun, Execution
 from toolwright.sandbox.interpreter import Interpreter
 from toolwright.sandbox.output import Output
+from toolwright.sandbox.processes import LOOK_EVERY_S, Clock
 
 _ATTACH_AFTER_S = 0.005
 _ASK_AGAIN_S = 0.005
+_AT_ONCE = 1 << 16  # bytes of a message: malloc would have the kernel map a buffer of twice that
 # Reads that empty a pipe that nobody writes to any more: an ordinary user's pipe holds at most 1 MiB.
 _TO_THE_END = 32
 
@@ -117,7 +118,7 @@ class SandboxWorker:
     # Messages of the server.
 
     def _read_server(self) -> None:
-        data = self._server.recv(1 << 20)
+        data = self._server.recv(_AT_ONCE)
         if not data:
             self._leave(0)
         for kind, number, body in self._frames.feed(data):
@@ -305,7 +306,9 @@ class SandboxWorker:
         if verb == wire.PID:
             run = execution or self._sessions_by_child.get(number)
             if run is not None and value:
-                run.meter = memory.MemoryMeter.of(child_pool.pid, value, grouped=run.child.group is not None)
+                run.meter = processes.MemoryMeter.of(
+                    child_pool.pid, value, grouped=run.child.group is not None
+                )
         elif execution is not None:
             self._finish(execution, value, cpu_s)
         elif number in self._sessions_by_child:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from toolwright.sandbox import child, kernel, program, seccomp, view, wire
-from toolwright.sandbox.limits import RunLimits
+from toolwright.sandbox.limits import RunLimits, set_inherited
 from toolwright.sandbox.seal import Seal
 
+_DESCRIPTORS_SPACE = socket.CMSG_SPACE(16)
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -77,6 +78,8 @@ class Zygote:
         self._seal: Seal | None = None
         self._base_bytes = 0
         self._users = 1
+        # The channel, the outputs and the control group, if any.
+        self._unpack_descriptors = struct.Struct("4i" if "cgroup" in config.layers else "3i").unpack
 
     def prepare(self) -> None:
         """Does everything that can be done once for all children."""
@@ -110,6 +113,8 @@ class Zygote:
             changes_user=self._users > 1,
         )
         root.close()
+        if "limits" in config.layers:
+            set_inherited(config.limits)
         child.warm_up()
         self._seal.warm_up()
         gc.collect()
@@ -133,15 +138,14 @@ class Zygote:
 
     def _handle_order(self) -> bool:
         try:
-            message, ancillary, _, _ = self._orders.recvmsg(wire.ORDER.size, socket.CMSG_SPACE(16))
+            message, ancillary, _, _ = self._orders.recvmsg(wire.ORDER.size, _DESCRIPTORS_SPACE)
         except ConnectionError:
             return False
         if not message:
             return False
         verb, number, argument = wire.ORDER.unpack(message)
         if verb == wire.FORK:
-            descriptors = ancillary[0][2]
-            self._fork(number, *struct.unpack(f"{len(descriptors) // 4}i", descriptors))
+            self._fork(number, *self._unpack_descriptors(ancillary[0][2]))
         elif verb == wire.SIGNAL and number in self._children:
             os.kill(self._children[number], argument)
         elif verb == wire.GET_PID:
@@ -151,7 +155,7 @@ class Zygote:
     def _fork(self, number: int, channel: int, stdout: int, stderr: int, group: int = -1) -> None:
         """Forks a child. `group` is the open `cgroup.procs` file that it joins, if any."""
         assert self._seal is not None
-        self._seal.prepare(channel, stdout, stderr, group=group, user=self._user_of(number))
+        self._seal.prepare(channel, stdout, stderr, group, self._user_of(number))
         if self._open_namespace is not None:
             self._open_namespace()
         pid = kernel.plain_fork()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.tools.thread import in_thread
+from toolwright.tasks.worker_thread import in_thread
 
 if TYPE_CHECKING:
     from mcp import Client

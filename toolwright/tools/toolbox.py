@@ -15,8 +15,7 @@ from toolwright import images
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
 from toolwright.tools.call import Caller, ToolRequest, ToolResult, Trouble
 from toolwright.tools.entry import ToolEntry
-from toolwright.tools.offer import Offer, ToolError, ToolTimeout
-from toolwright.tools.signature import BadArguments
+from toolwright.tools.offer import BadArguments, Offer, ToolError, ToolTimeout
 from toolwright.trajectory import Task
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
-from toolwright.rewards.item import Item, final_turn
-from toolwright.rewards.programs import tests_of
+from toolwright.rewards.item import Item
+from toolwright.rewards.programs import tests_of, with_last_code
 
 if TYPE_CHECKING:
     from toolwright.sandbox.client import Client
@@ -63,7 +63,7 @@ class Code:
         await self._connected().run("", timeout=min(self._limit_s, OPEN_LIMIT_S))
 
     async def judge(self, item: Item) -> dict[str, float]:
-        tests, item = tests_of(item["ground_truth"]), final_turn(item)
+        tests, item = tests_of(item["ground_truth"]), with_last_code(item)
         if len(item["solution_str"]) > LONGEST:
             return {"score": 0.0, "acc": 0.0, "passed": 0.0}
         client = self._connected()

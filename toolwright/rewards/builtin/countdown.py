@@ -7,7 +7,7 @@ from typing import Any
 from toolwright.rewards import SCORERS
 from toolwright.rewards.answers import stated, unfit
 from toolwright.tasks.builtin.countdown import solves
-from toolwright.tasks.expression import parse
+from toolwright.tasks.generated import parse
 
 
 @SCORERS.register("countdown", needs=["final"])

@@ -11,8 +11,7 @@ from pydantic import Field
 from toolwright.failures import TaskFailure, UserError
 from toolwright.rewards import SCORERS
 from toolwright.rewards.builtin.reward_model import device_of, dtype_of, folder_of, tokenizer_of, use_threads
-from toolwright.rewards.judgement import TEMPLATE, Judgement, Rule
-from toolwright.rewards.retelling import CutRule, cut
+from toolwright.rewards.judgement import TEMPLATE, CutRule, Judgement, Rule, cut
 
 
 @SCORERS.register("judge_model", needs=["process"])

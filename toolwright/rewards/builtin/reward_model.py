@@ -11,7 +11,7 @@ from pydantic import Field
 
 from toolwright.failures import TaskFailure, UserError
 from toolwright.rewards import SCORERS
-from toolwright.rewards.retelling import CutRule, cut, retold
+from toolwright.rewards.judgement import CutRule, cut, retold
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,7 @@ from toolwright.failures import InfrastructureFailure, UserError, nearest
 from toolwright.tools import TOOLS
 from toolwright.tools.call import Caller
 from toolwright.tools.mcp_connection import McpConnection, http, stdio
-from toolwright.tools.offer import Offer, ToolError, ToolTimeout
-from toolwright.tools.signature import BadArguments
+from toolwright.tools.offer import BadArguments, Offer, ToolError, ToolTimeout
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.tasks.worker_thread import in_thread
 from toolwright.tools import TOOLS
 from toolwright.tools.offer import ToolError
-from toolwright.tools.thread import in_thread
 
 if TYPE_CHECKING:
     from toolwright.tools.corpus import Corpus
