@@ -41,7 +41,8 @@ def test_every_preset_resolves(command: str, chosen: dict[str, str]) -> None:
 def test_every_preset_file_belongs_to_a_group() -> None:
     known = {f"{group}/{name}" for group, names in presets("train").items() for name in names}
     known |= {"train", "sft", "rm", "demo", "demo_warm_start", "smollm2_sums", "workflow", "quick", "deep"}
-    recipes = ("gsm8k_python", "hotpotqa_search", "mbpp_tests")
+    known |= {"mbpp_tests"}
+    recipes = ("gsm8k_python", "hotpotqa_search")
     known |= {f"{name}{half}" for name in recipes for half in ("", "_start")}
     files = [file.relative_to(folder) for folder in preset_folders() for file in folder.rglob("*.yaml")]
     assert {str(file.with_suffix("")) for file in files} == known
@@ -86,6 +87,25 @@ def test_an_open_dictionary_may_be_given_whole() -> None:
 def test_a_list_of_words_is_blocks_of_an_open_dictionary_and_a_list_beneath_one() -> None:
     assert set(config("tools=[calculator,python]").tools) == {"calculator", "python"}
     assert config("task=gymnasium", "task.params.actions=[up,down]").task.params["actions"] == ["up", "down"]
+
+
+@pytest.mark.parametrize("given", ["tools={}", "tools=[]"])
+def test_an_empty_dictionary_takes_the_place_of_what_presets_say(given: str) -> None:
+    assert set(config("task=gsm8k").tools) == {"python"}
+    assert config("task=gsm8k", given).tools == {}
+    assert config("task=gsm8k", given, "tools.calculator={}").tools == {"calculator": {}}
+
+
+def test_a_list_of_words_takes_the_place_of_what_presets_say_and_a_dictionary_is_merged() -> None:
+    assert set(config("task=gsm8k", "tools=[calculator]").tools) == {"calculator"}
+    assert set(config("task=gsm8k", "tools={calculator: {}}").tools) == {"python", "calculator"}
+
+
+def test_an_empty_dictionary_is_given_to_every_job_of_a_sweep() -> None:
+    with composer(Source("train")) as composing:
+        parsed = composing.parse(["task=gsm8k", "tools={}", "train.steps=1,2"], sweep=True)
+        made = [composing.resolve(composing.parse(job)).config for job in composing.jobs(parsed)]
+    assert [(job.train.steps, job.tools) for job in made] == [(1, {}), (2, {})]
 
 
 def test_a_name_with_a_colon_is_the_users_own() -> None:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwright.failures import UserError
-from toolwright.tasks.curriculum import Curriculum, task_order
-from toolwright.tasks.order import TaskOrder
+from toolwright.tasks.order import Curriculum, TaskOrder, task_order
 from toolwright.trajectory import Task
 
 

@@ -80,6 +80,14 @@ class TestWhatIsRecorded:
         assert (trajectory.stop, len(trajectory.steps)) == ("turns", 5)
         assert trajectory.counts["success"] == 0
 
+    def test_a_sum_of_rewards_is_a_success_where_the_task_says_so(self) -> None:
+        """Three steps give 1, 2 and 3."""
+        for enough, success in ((6.0, 1), (6.5, 0)):
+            (trajectory,) = run("Counter", success_reward=enough)
+            assert (trajectory.stop, trajectory.counts["success"]) == ("done", success)
+        (unended,) = run("Counter", upto=100, success_reward=1.0)
+        assert unended.counts["success"] == 0
+
     def test_a_context_that_is_full_ends_it_by_tokens(self) -> None:
         (trajectory,) = run("Counter", upto=1000, rollout={"max_turns": 1000})
         assert trajectory.failure is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwright.tasks.builtin.countdown import multiset
-from toolwright.tasks.expression import parse
+from toolwright.tasks.generated import parse
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from toolwright.failures import UserError
 from toolwright.images import data_url, opened
 from toolwright.tasks import ENVIRONMENTS, TaskSet, load
 from toolwright.tasks.builtin.gridworld import GridWorld
-from toolwright.tasks.builtin.shop import Shop
+from toolwright.tasks.builtin.shop import Product, Shop, ShoppingGoal
 from toolwright.tasks.builtin.sokoban import BOX, FLOOR, SQUARE, TARGET, WALL, YOU, Sokoban
-from toolwright.tasks.catalogue import Product, ShoppingGoal
 from toolwright.trajectory import Task
 
 NAMES = ["gridworld", "sokoban", "shop"]
@@ -221,6 +220,8 @@ def test_a_setting_that_the_environment_does_not_take_is_told(
 def test_an_environment_without_its_package_says_what_to_install(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in [module for module in sys.modules if module.startswith(f"{name}.")]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     needed = {"openenv": SERVER, "textarena": {"id": "Nim-v0"}}
     with pytest.raises(UserError, match=rf"'{name}' needs .*pip install 'toolwright\[{name}\]'"):

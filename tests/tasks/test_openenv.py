@@ -13,7 +13,8 @@ import uvicorn
 
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.tasks import ENVIRONMENTS, InvalidAction, load
+from toolwright.tasks import InvalidAction, load
+from toolwright.tasks.environment_host import EnvironmentHost
 from toolwright.trajectory import Task
 
 pytest.importorskip("openenv", reason="needs the extra 'openenv'")
@@ -71,7 +72,8 @@ def server() -> Iterator[str]:
 
 def test_an_episode_is_played_to_its_end(server: str) -> None:
     async def play() -> tuple[str, Any, Any]:
-        world = ENVIRONMENTS.get("openenv").target(url=server, seed=17, observation="hint")
+        settings = {"name": "openenv", "url": server, "seed": 17, "observation": "hint"}
+        world = EnvironmentHost(settings, limit_s=30)
         first = await world.reset(Task("t", []))
         with pytest.raises(InvalidAction):
             await world.step("seven")

@@ -144,10 +144,10 @@ def test_rows_are_tasks_and_some_are_held_out() -> None:
     [
         (
             {"id": "no-such-environment"},
-            "loaded by verifiers: Could not import 'no-such-environment'",
+            "loaded by verifiers: ValueError: Could not import 'no-such-environment'",
         ),
         ({"id": "nowhere.py"}, "nowhere.py"),
-        ({"args": {"kind": "unheard"}}, "cannot be loaded by verifiers: 'unheard'"),
+        ({"args": {"kind": "unheard"}}, "cannot be loaded by verifiers: KeyError: 'unheard'"),
         ({"args": {"colour": 1}}, "unexpected keyword argument 'colour'"),
         ({"args": {"kind": "group"}}, "its rubric scores groups"),
     ],

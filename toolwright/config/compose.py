@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from toolwright.config.hydra_errors import as_user_errors, short_path
-from toolwright.config.keys import Schema
+from toolwright.config.keys import Schema, mapped
 from toolwright.config.origin import (
     ConfigLayer,
     Origins,
@@ -280,7 +280,7 @@ class Composer:
         stated = read_yaml(file)
         self._check_kind(folder, set(stated))
         stated = {name: block for name, block in stated.items() if name not in replacing}
-        base = {"defaults": [f"schema/{self.source.primary}", "_self_"], **_literal(stated)}
+        base = {"defaults": [f"schema/{self.source.primary}", "_self_"], **mapped(stated, _literal)}
         ConfigStore.instance().store(name=RESUMED, node=base)
         tree, composed = self.compose(parsed.as_additions(self.vocabulary().groups), RESUMED)
         # The file was written by the run when it was new, perhaps in another folder.
@@ -386,8 +386,4 @@ def _resumed_folder(tree: Mapping[str, Any]) -> Path | None:
 
 def _literal(value: Any) -> Any:
     """Escape `${` in the text of a finished configuration: it is no reference there."""
-    if isinstance(value, dict):
-        return {key: _literal(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_literal(item) for item in value]
     return value.replace("${", "\\${") if isinstance(value, str) else value

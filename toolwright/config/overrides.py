@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from toolwright.config.keys import Key, Schema, find, format_value
+from toolwright.config.keys import Key, Schema, every_key, find, format_value
 from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
 from toolwright.config.validate import unknown_key
 from toolwright.failures import nearest
@@ -71,13 +71,14 @@ def parse(words: Sequence[str], vocabulary: Vocabulary, *, sweep: bool) -> Parse
         if isinstance(override, str):
             parsed.problems.append(override)
             continue
-        name = override.get_key_element().lstrip("+~")
+        name = override.key_or_group
         problem = _twice(seen.get(name), word) or _problem(override, vocabulary, sweep=sweep)
-        seen.setdefault(name, word)
+        if not override.is_delete():  # `~tools tools={a: {}}` takes the place of a preset's
+            seen.setdefault(name, word)
         if problem:
             parsed.problems.append(problem)
         else:
-            parsed.overrides.append(_for_hydra(override, vocabulary))
+            parsed.overrides += _for_hydra(override, vocabulary)
     return parsed
 
 
@@ -199,30 +200,39 @@ def _as_list(word: str) -> str:
     return f"{name}=[{value}]"
 
 
-def _for_hydra(override: Override, vocabulary: Vocabulary) -> Override:
+def _for_hydra(override: Override, vocabulary: Vocabulary) -> list[Override]:
     """Write the override as Hydra needs it, so that users need not know `+` and `++`."""
     whole_block = isinstance(override.value(), dict)
     chooses = not whole_block and vocabulary.choices(override.key_or_group)
     key = None if chooses else find(vocabulary.schema, override.key_or_group)
     if key is None or override.is_delete():
-        return override
+        return [override]
     value = (override.input_line or "").partition("=")[2]
     # tools=[a,b]: each without settings. Beneath an open dictionary, as in task.params.x=[a,b], it is a list.
-    if key.open and key.annotation is not Any and (names := _names(override.value())):
+    names = _names(override.value()) if key.open and key.annotation is not Any else None
+    if names is not None:
         value = "{" + ", ".join(f"{_escaped(name)}: {{}}" for name in names) + "}"
     if key.text and isinstance(override.value(), bool | int | float):
         value = _quoted(value)
     # A whole block may hold a misspelt key: the schema reports it better than Hydra does.
     forced = whole_block or _in_open(key, vocabulary.schema)
-    line = f"{'++' if forced else ''}{override.key_or_group}={value}"
-    return OverridesParser.create().parse_override(line)
+    lines = [f"{'++' if forced else ''}{override.key_or_group}={value}"]
+    # Hydra merges dictionaries: by itself, tools={} would keep the tools of a preset, and tools=[a] add one.
+    declared = any(key.path == other.path for other in every_key(vocabulary.schema))
+    if names is not None and declared and not override.is_force_add():
+        lines.insert(0, f"~{override.key_or_group}")
+    parser = OverridesParser.create()
+    return [parser.parse_override(line) for line in lines]
 
 
-def _names(value: object) -> list[str]:
-    """The items of a list of words."""
-    items = value if isinstance(value, list) else []
+def _names(value: object) -> list[str] | None:
+    """The items of a list of words, of which {} has none; None for anything else."""
+    if value == {}:
+        return []
+    items = value if isinstance(value, list) else [None]
     words = [item.text if isinstance(item, QuotedString) else item for item in items]
-    return words if all(isinstance(word, str) for word in words) else []
+    names = [word for word in words if isinstance(word, str)]
+    return names if len(names) == len(words) else None
 
 
 def _in_open(key: Key, schema: Schema) -> bool:

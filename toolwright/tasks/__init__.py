@@ -17,6 +17,7 @@ from toolwright.tasks.environment import (
     Outcome,
     answers_to,
 )
+from toolwright.tasks.own_loop import OwnLoop
 from toolwright.trajectory import Task
 
 if TYPE_CHECKING:

@@ -33,11 +33,19 @@ log = logging.getLogger(__name__)
 
 
 class EnvironmentHost:
-    """Runs the environment of one attempt. `settings`: its `name` and the arguments that it is built with."""
+    """Runs the environment of one attempt. `settings`: its `name` and the arguments that it is built with.
 
-    def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:
+    `success_reward`: rewards of this sum are a success, whatever the environment says; None: the class's own
+    attribute of that name, if it has one.
+    """
+
+    def __init__(
+        self, settings: dict[str, Any], *, limit_s: float, success_reward: float | None = None
+    ) -> None:
         self.name, self._limit_s = str(settings["name"]), limit_s
         self._build, self._settings = checked(settings)
+        own = getattr(self._build, "success_reward", None)
+        self._success_reward, self._total = own if success_reward is None else success_reward, 0.0
         inline = getattr(self._build, "inline", False)
         self._thread = None if inline else WorkerThread(f"environment {self.name}")
         self._environment: Environment | None = None
@@ -82,7 +90,10 @@ class EnvironmentHost:
         outcome = self._typed(await self._call(what, getattr(self._environment, what), *args), Outcome, what)
         if not isinstance(outcome.reward, int | float) or not math.isfinite(outcome.reward):
             raise TaskFailure(f"environment {self.name!r} gave {outcome.reward!r} as a reward")
-        return outcome
+        self._total += outcome.reward
+        if self._success_reward is None:
+            return outcome
+        return replace(outcome, info={**outcome.info, "success": self._total >= self._success_reward})
 
     async def close(self) -> None:
         """Close the environment. An error here comes too late to matter to the attempt."""

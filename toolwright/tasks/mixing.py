@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.tasks import rows
@@ -73,38 +73,17 @@ def _fit_together(found: Sequence[tuple[Path, list[Row]]]) -> None:
     schemas = [(path, rows.to_table(own, str(path)).schema) for path, own in found]
     for place, (path, schema) in enumerate(schemas):
         for before, known in schemas[:place]:
-            if clash := _clash(pa.struct(list(known)), pa.struct(list(schema))):
-                column, one, other = clash
+            try:
+                pa.unify_schemas([known, schema], promote_options="permissive")
+            except pa.ArrowTypeError as error:
+                fields = ".".join(re.findall(r"Field (\S+) has incompatible types", str(error)))
+                one, other = map(_word, str(error).rpartition("types: ")[2].split(" vs "))
                 raise UserError(
-                    f"{path} does not fit {before}: `{column}` is {other} in the first, {one} in the second"
-                )
+                    f"{path} does not fit {before}: `{fields}` is {other} in the first, {one} in the second"
+                ) from None
 
 
-def _clash(one: Any, other: Any, name: str = "") -> tuple[str, str, str] | None:
-    """The first field whose values no common type holds."""
-    import pyarrow.types as kinds
-
-    if kinds.is_null(one) or kinds.is_null(other) or one == other:
-        return None
-    if kinds.is_struct(one) and kinds.is_struct(other):
-        known = {field.name: field.type for field in one}
-        clashes = (
-            _clash(known[field.name], field.type, f"{name}.{field.name}".lstrip("."))
-            for field in other
-            if field.name in known
-        )
-        return next(filter(None, clashes), None)
-    if kinds.is_list(one) and kinds.is_list(other):
-        return _clash(one.value_type, other.value_type, name)
-    numbers = all(kinds.is_integer(kind) or kinds.is_floating(kind) for kind in (one, other))
-    return None if numbers else (name, _word(one), _word(other))
-
-
-def _word(kind: Any) -> str:
-    import pyarrow.types as kinds
-
-    if kinds.is_struct(kind):
-        return "an object"
-    if kinds.is_list(kind):
-        return "a list"
-    return "text" if kinds.is_string(kind) else f"a number ({kind})"
+def _word(kind: str) -> str:
+    """A type of Arrow's in a word."""
+    known = {"struct": "an object", "list": "a list", "string": "text"}
+    return known.get(kind.partition("<")[0], f"a number ({kind})")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import doctest
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +75,8 @@ def completed(code: str, declaration: str, entry_point: str) -> str:
 
 def examples(declaration: str, entry_point: str) -> list[str]:
     """The examples of a docstring as assertions."""
+    import doctest  # here, because it loads the debugger
+
     try:
         body = ast.parse(f"{declaration.rstrip()}\n    pass\n").body
         of_it = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry_point]

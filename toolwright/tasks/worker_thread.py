@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
@@ -44,3 +45,16 @@ class WorkerThread:
                 future.set_exception(mistake)
             except BaseException as error:
                 future.set_exception(error)
+
+
+async def in_thread(name: str, function: Callable[[], Any]) -> Any:
+    """The result of the function. A thread cannot be ended: if it is abandoned, it goes on as a daemon.
+
+    `asyncio.to_thread` has a pool, which is full as soon as a few functions hang. A thread is cheap compared
+    to a tool call.
+    """
+    thread = WorkerThread(f"tool {name}")
+    try:
+        return await thread.run(contextvars.copy_context().run, function)
+    finally:
+        thread.end()

@@ -8,7 +8,7 @@ import json
 import random
 import string
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
@@ -47,24 +47,74 @@ def task_set(
     taken = {_key(settings) for settings in held}
     train = _distinct(level, f"train {name} {sizes.seed}", sizes.train or TRAINING_LEVELS, apart=taken)
 
-    def task(settings: Settings) -> Task:
-        environment = {"name": name, **settings, **({"action_tag": action_tag} if action_tag else {})}
-        if invalid_penalty:
-            environment["invalid_penalty"] = invalid_penalty
-        return Task(
-            id=f"{name}:{digest(_key(settings), size=6)}",
-            prompt=[{"role": "system", "content": instructions + asks_for(action_tag)}],
-            data_source=name,
-            extra_info={"environment": environment},
-        )
-
     prompt = instructions + asks_for(action_tag)
+    rules = {"action_tag": action_tag or None, "invalid_penalty": invalid_penalty or None}
+
+    def task(settings: Settings) -> Task:
+        id = f"{name}:{digest(_key(settings), size=6)}"
+        return world_task(name, id, {**settings, **rules}, prompt=prompt)
+
     return TaskSet(
         train=[task(settings) for settings in train],
         held_out=[task(settings) for settings in held],
         scorer="environment",
         alphabet="".join(sorted({*alphabet, *prompt})),
         demonstrate=played(noise=noise, most=max_demonstration),
+    )
+
+
+def world_task(
+    name: str,
+    id: str,
+    settings: Settings,
+    *,
+    prompt: str | Sequence[Mapping[str, Any]],
+    source: str | None = None,
+    ground_truth: Any = None,
+) -> Task:
+    """A task in the environment of that name. `settings` that are None are left to the environment. A text as
+    the prompt is the system message."""
+    environment = {"name": name, **{key: value for key, value in settings.items() if value is not None}}
+    given = [{"role": "system", "content": prompt}] if isinstance(prompt, str) else prompt
+    messages = [dict(message) for message in given]
+    return Task(id, messages, ground_truth, source or name, {"environment": environment})
+
+
+def from_rows(
+    name: str,
+    settings: Settings,
+    train: Sequence[Settings],
+    held_out: Sequence[Settings],
+    *,
+    sizes: SplitSizes,
+    source: str,
+) -> TaskSet:
+    """Make a task set of rows, each of which the environment gets as `row`. A row has a conversation,
+    `prompt`. It may have `answer`, which is demonstrated, and `task`, the name of its kind. If none are held
+    out, some rows of `train` are."""
+    if not held_out:
+        shuffled = list(train)
+        random.Random(sizes.seed).shuffle(shuffled)
+        held_out, train = shuffled[: sizes.held_out], shuffled[sizes.held_out :]
+
+    def task(split: str, number: int, row: Settings) -> Task:
+        try:
+            json.dumps(row)
+            prompt = [{"role": one["role"], "content": one["content"] or ""} for one in row["prompt"]]
+        except (TypeError, KeyError):
+            raise UserError(f"{name} {source}: {split} row {number} is no conversation") from None
+        kind = source if row.get("task") in (None, "default") else str(row["task"])
+        own, answer = {**settings, "row": row}, row.get("answer")
+        return world_task(
+            name, f"{source}:{split}:{number}", own, prompt=prompt, source=kind, ground_truth=answer
+        )
+
+    return TaskSet(
+        train=[task("train", *one) for one in enumerate(train[: sizes.train])],
+        held_out=[task("held out", *one) for one in enumerate(held_out[: sizes.held_out])],
+        scorer="environment",
+        alphabet=string.printable,
+        demonstrate=_answered,
     )
 
 
@@ -79,12 +129,13 @@ def register_worlds(name: str, world: Callable[..., Any], *, instructions: str =
         instructions: str = instructions,
         action_tag: str | None = None,
         invalid_penalty: InvalidPenalty = 0.0,
+        success_reward: float | None = None,
         noise: Noise = 0.0,
         **settings: Any,
     ) -> TaskSet:
         return by_seed(
             name,
-            settings,
+            settings if success_reward is None else {**settings, "success_reward": success_reward},
             sizes=sizes,
             instructions=instructions,
             action_tag=action_tag,
@@ -159,6 +210,13 @@ def asks_for(action_tag: str | None) -> str:
     return f" Write your action as <{action_tag}>…</{action_tag}>." if action_tag else ""
 
 
+def _answered(task: Task, rng: random.Random) -> list[dict[str, Any]]:
+    """The answer of the task's row: of a single turn, or as the last one."""
+    if not isinstance(task.ground_truth, str) or not task.ground_truth:
+        raise UserError(f"task {task.id} has no answer to show: its row of the data set has none")
+    return [{"role": "assistant", "content": task.ground_truth}]
+
+
 def played(*, noise: float, most: int) -> Demonstrate:
     """Demonstrate the environment's solution, with a share `noise` of random actions.
 
@@ -169,7 +227,8 @@ def played(*, noise: float, most: int) -> Demonstrate:
     def demonstrate(task: Task, rng: random.Random) -> list[dict[str, Any]]:
         settings = dict(task.extra_info["environment"])
         tag = settings.pop("action_tag", None)
-        settings.pop("invalid_penalty", None)
+        for rule in ("invalid_penalty", "success_reward"):
+            settings.pop(rule, None)
         world: Any = ENVIRONMENTS.get(settings.pop("name")).target(**settings)
         seen, messages = world.reset(task).text, []
         for _ in range(most):

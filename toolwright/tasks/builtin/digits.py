@@ -8,8 +8,7 @@ from pydantic import Field
 
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, SplitSizes, TaskSet
-from toolwright.tasks.demonstration import ErrorRate, answering
-from toolwright.tasks.space import generate
+from toolwright.tasks.generated import ErrorRate, answering, generate
 from toolwright.trajectory import Task
 
 DIGITS = "0123456789"

@@ -15,11 +15,11 @@ from toolwright.failures import UserError
 from toolwright.images import PART, images_in, part_of, read_image, texts_of, with_images
 from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.datasets import DATASETS
+from toolwright.tasks.generated import draw
 from toolwright.tasks.interaction import read_interactions, with_interaction
 from toolwright.tasks.mapped import data_files
 from toolwright.tasks.messages import messages_of
 from toolwright.tasks.rows import Row, read
-from toolwright.tasks.space import draw
 from toolwright.trajectory import Task
 
 MARK = "<image>"  # verl's: each stands for the next image of the row's column

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import UserError, extra
@@ -20,45 +21,39 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @ENVIRONMENTS.register("gymnasium")
+@dataclass
 class Gymnasium:
     """`id` is Gymnasium's (`package:id` imports the package first), `kwargs` go to `gymnasium.make`. An
     observation is drawn where `render` says so, shown where it is an image, else written by `template`;
     `actions` names a discrete space's actions in order.
 
-    An episode is a success from a sum of rewards of `success_reward`; None: where the environment says so
-    (`is_success`, `won`), or its last reward is above 0.
+    An episode is a success where the environment says so (`is_success`, `won`), or its last reward is above
+    0.
     """
 
-    def __init__(
-        self,
-        id: str = "FrozenLake-v1",
-        kwargs: dict[str, Any] | None = None,
-        actions: Sequence[str] = (),
-        template: str = "{observation}",
-        render: bool = False,
-        seed: int = 0,
-        success_reward: float | None = None,
-    ) -> None:
+    id: str = "FrozenLake-v1"
+    kwargs: dict[str, Any] | None = None
+    actions: Sequence[str] = ()
+    template: str = "{observation}"
+    render: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         with extra("gymnasium", needed_by="environment 'gymnasium'"):
             import gymnasium
-        mode: dict[str, Any] = {"render_mode": "ansi"} if render else {}
-        self.env: Any = gymnasium.make(id, **mode, **(kwargs or {}))
-        self.names = [name.lower() for name in actions]
-        self.template, self.render, self.seed, self.success_reward = template, render, seed, success_reward
-        size = getattr(self.env.action_space, "n", None)
-        if self.names and size != len(self.names):
-            raise UserError(f"gymnasium {id}: {len(self.names)} names for {size or 'no'} numbered actions")
+        mode: dict[str, Any] = {"render_mode": "ansi"} if self.render else {}
+        self.env: Any = gymnasium.make(self.id, **mode, **(self.kwargs or {}))
+        self.names = [name.lower() for name in self.actions]
+        if self.names and (size := getattr(self.env.action_space, "n", None)) != len(self.names):
+            raise UserError(f"{self.id}: {len(self.names)} names for {size or 'no'} numbered actions")
 
     def reset(self, task: Task) -> Observation:
-        self.total = 0.0
         return Observation(**self._seen(self.env.reset(seed=self.seed)[0]))
 
     def step(self, action: str) -> Outcome:
         observation, reward, terminated, truncated, info = self.env.step(self._action(action.strip()))
-        self.total += float(reward)
-        success = self.total >= self.success_reward if self.success_reward is not None else reward > 0
-        told = {"success": bool(info.get("is_success", info.get("won", success))) and bool(terminated)}
-        done = bool(terminated or truncated)
+        success = bool(terminated and info.get("is_success", info.get("won", reward > 0)))
+        done, told = bool(terminated or truncated), {"success": success}
         return Outcome(reward=float(reward), done=done, info=told, **self._seen(observation))
 
     def close(self) -> None:
@@ -66,15 +61,13 @@ class Gymnasium:
 
     def _action(self, text: str) -> Any:
         """A name, a number, or JSON for spaces that are neither."""
-        import numpy as np
-
         space = self.env.action_space
         if text.lower() in self.names:
             return self.names.index(text.lower()) + int(getattr(space, "start", 0))
         with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):
             value = json.loads(text)
-            action = np.asarray(value, dtype=space.dtype) if isinstance(value, list) else value
-            if not isinstance(action, bool | float) and space.contains(action):
+            (action,) = space.from_jsonable([value])
+            if not isinstance(value, bool | float) and space.contains(action):
                 return action
         ways = ", ".join(self.names) or f"one of {space}"
         raise InvalidAction(f"{text[:40]!r} is no action here: say {ways}")
@@ -83,11 +76,10 @@ class Gymnasium:
         """The text, and what names the state: its numbers as JSON has them, or the image itself."""
         picture = is_picture(observation)
         plain = "" if picture else json.loads(json.dumps(observation, default=lambda own: own.tolist()))
-        text = self.template.format(observation=plain)
-        if self.render:
-            text = ESCAPE.sub("", MARKED.sub(r"[\1]", str(self.env.render()))).strip("\n")
+        drawn = ESCAPE.sub("", MARKED.sub(r"[\1]", str(self.env.render()))) if self.render else None
+        text = self.template.format(observation=plain) if drawn is None else drawn.strip("\n")
         if picture:
-            return {"text": text if self.render else text.strip(), "images": [encoded(observation)]}
+            return {"text": text.strip(), "images": [encoded(observation)]}
         return {"text": text, "anchor": json.dumps(plain, sort_keys=True)}
 
 

@@ -14,15 +14,15 @@ from toolwright.trajectory import Task
 @ENVIRONMENTS.register("openenv")
 class OpenEnv:
     """A session with the server at `url`. The policy's words are the field `action` of an action, or all of
-    it as JSON. It reads the field `observation`, or all of it. Success: rewards of `success_reward`."""
+    it as JSON. It reads the field `observation`, or all of it."""
 
-    def __init__(
-        self, url: str, seed: int, action: str = "", observation: str = "", success_reward: float = 1.0
-    ) -> None:
+    success_reward = 1.0
+
+    def __init__(self, url: str, seed: int, action: str = "", observation: str = "") -> None:
         with extra("openenv", needed_by="task 'openenv'"):
             from openenv.core.generic_client import GenericEnvClient
-        self.client, self.seed, self.total = GenericEnvClient(base_url=url), seed, 0.0
-        self.action, self.observation, self.success_reward = action, observation, success_reward
+        self.client, self.seed = GenericEnvClient(base_url=url), seed
+        self.action, self.observation = action, observation
 
     async def reset(self, task: Task) -> Observation:
         return Observation(self._shown((await self.client.reset(seed=self.seed)).observation))
@@ -34,10 +34,7 @@ class OpenEnv:
             if isinstance(error, RuntimeError) and "VALIDATION_ERROR" not in str(error):
                 raise  # the server's own fault
             raise InvalidAction(str(error)) from None
-        reward = float(result.reward or 0.0)
-        self.total += reward
-        info = {"success": result.done and self.total >= self.success_reward}
-        return Outcome(self._shown(result.observation), reward, result.done, info=info)
+        return Outcome(self._shown(result.observation), float(result.reward or 0.0), result.done)
 
     async def close(self) -> None:
         await self.client.close()

@@ -10,9 +10,7 @@ from pydantic import Field
 
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, SplitSizes, TaskSet
-from toolwright.tasks.demonstration import ErrorRate
-from toolwright.tasks.expression import parse
-from toolwright.tasks.space import generate
+from toolwright.tasks.generated import ErrorRate, generate, parse
 from toolwright.trajectory import Task
 
 FORMS = (

@@ -1,124 +1,71 @@
-"""Games of TextArena, alone or against a fixed player. arXiv 2504.11442."""
+"""Games of TextArena, alone or against another player. arXiv 2504.11442."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pydantic import Field
+from toolwright.failures import UserError, extra, nearest
+from toolwright.tasks import ENVIRONMENTS, TASKS, Outcome
+from toolwright.tasks.game import Game, game_tasks
+from toolwright.tasks.worlds import digest
 
-from toolwright.registry import load_object
-from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, SplitSizes, TaskSet
-from toolwright.tasks.textarena_game import TextArenaGame, players_of
-from toolwright.tasks.worlds import InvalidPenalty, by_seed
-from toolwright.trajectory import Task
-
-Opponent = Callable[[str], str]  # what a player has been shown -> what it says
+BRACKETS = re.compile(r"\[[^\[\]]+\]")  # how moves are written
+UNTOLD = [f"[{n}]" for n in range(16)] + [f"[{a} {b}]" for a in range(8) for b in range(8)]
 
 
 @ENVIRONMENTS.register("textarena")
-class TextArena:
-    """`id` and `kwargs` as `textarena.make` takes them. The policy is the `player` of that number; the other
-    is `opponent`: "random", which makes any move that the game takes, "policy", the policy itself as it is
-    now, or a function, `path.py:name`."""
+@dataclass(kw_only=True)
+class TextArena(Game):
+    """`id` and `kwargs` as `textarena.make` takes them."""
 
-    def __init__(
-        self,
-        id: str,
-        seed: int = 0,
-        players: int = 1,
-        player: int = 0,
-        opponent: str = "random",
-        kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        self.game, self.player = TextArenaGame(id, kwargs or {}, players=players, seed=seed), player
-        ours: dict[str, Opponent] = {"random": self.game.any_move, "policy": self._own_move}
-        self.opponent = ours.get(opponent) or load_object(opponent)
-        self.heard = 0  # characters of what the policy's other side was shown
+    id: str = "TicTacToe-v0"
+    kwargs: dict[str, Any] | None = None
 
-    def use_policy(self, ask: Callable[[list[dict[str, Any]]], str]) -> None:
-        self.ask = ask
+    def start(self) -> None:
+        # Some games tell what they could not download.
+        with extra("textarena", needed_by="task 'textarena'"), contextlib.redirect_stderr(io.StringIO()):
+            import textarena
+            from textarena.envs.registration import ENV_REGISTRY
+        if self.id not in ENV_REGISTRY:
+            raise UserError(f"TextArena has no game {self.id!r}; {nearest(self.id, ENV_REGISTRY)}")
+        self.played = self.game = textarena.make(self.id, **(self.kwargs or {}))
+        self.played.reset(num_players=self.players, seed=self.seed)
+        while hasattr(self.game, "env"):
+            self.game = self.game.env  # shows each player what is new, without the wrappers' summaries
 
-    def reset(self, task: Task) -> Observation:
-        self.other_side = [dict(message) for message in task.prompt]  # the conversation of that side
-        return Observation(self._until_our_turn(), self.game.anchor)
+    @property
+    def turn(self) -> int | None:
+        return None if self.game.state.done else int(self.game.state.current_player_id)
 
-    def step(self, action: str) -> Outcome:
-        if not self.game.move(action) and self.game.refused:
-            raise InvalidAction(self.game.see())
-        seen, state = self._until_our_turn(), self.game.state
-        if not state.done:
-            return Outcome(seen, anchor=self.game.anchor)
-        reward, about = float((state.rewards or {}).get(self.player, 0.0)), state.game_info[self.player]
-        last = str(about.get("reason") or "The game is over.")
-        return Outcome(last, reward, True, self.game.anchor, {"success": reward >= 1})
+    @property
+    def anchor(self) -> str:
+        return digest(json.dumps(self.game.state.game_state, sort_keys=True, default=str))
 
-    def _until_our_turn(self) -> str:
-        """Let the opponent play; what the policy is shown then."""
-        while not (state := self.game.state).done and state.current_player_id != self.player:
-            self.game.see()
-            self.game.move(str(self.opponent(self.game.shown[state.current_player_id])))
-        return "" if state.done else self.game.see()
+    def see(self) -> str:
+        player, told = self.game.get_observation()
+        names = self.game.state.role_mapping  # the player knows what it said itself
+        return "\n".join(f"[{names.get(who, who)}] {text}" for who, text, _ in told if who != player)
 
-    def _own_move(self, shown: str) -> str:
-        """The policy's, in a conversation of its own, as the other player has."""
-        self.other_side.append({"role": "user", "content": shown[self.heard :].strip()})
-        self.heard = len(shown)
-        said = self.ask(self.other_side)
-        self.other_side.append({"role": "assistant", "content": said})
-        return said
+    def move(self, action: str) -> bool:
+        about = self.game.state.game_info[self.turn]
+        self.played.step(action)
+        return not (getattr(self.game.state, "error_count", 0) or about.get("invalid_move"))
+
+    def moves(self, shown: str) -> Iterable[Sequence[str]]:
+        """Those it listed last, all it ever named, or numbers."""
+        return BRACKETS.findall(shown.rpartition("\n[GAME]")[2]), BRACKETS.findall(shown), UNTOLD
+
+    def end(self, player: int) -> Outcome:
+        about, rewards = self.game.state.game_info[player], self.game.state.rewards or {}
+        reward = float(rewards.get(player, 0.0))
+        return Outcome(str(about.get("reason") or "The game is over."), reward, info={"success": reward >= 1})
 
 
-@TASKS.register("textarena")
-def textarena(
-    *,
-    sizes: SplitSizes,
-    id: str = "TicTacToe-v0",
-    kwargs: dict[str, Any] | None = None,
-    players: Annotated[int | None, Field(ge=1, le=2)] = None,
-    opponent: str = "random",
-    held_out_opponent: str | None = None,
-    instructions: str = "Answer with your move and nothing else.",
-    action_tag: str | None = None,
-    invalid_penalty: InvalidPenalty = 0.0,
-) -> TaskSet:
-    """Games by seed. `players`: None asks the game. Of two, the policy plays either in turn. With
-    `opponent=policy` it learns by playing itself. `held_out_opponent` is who it is judged against; None: the
-    same, or random in place of itself."""
-    opponent = _checked(opponent)
-    judge = _checked(held_out_opponent or ("random" if opponent == "policy" else opponent))
-    count = players_of(id, kwargs or {}, (1, 2) if players is None else (players,))
-
-    def side(rng: random.Random) -> dict[str, Any]:
-        return {"players": 2, "player": rng.randrange(2), "opponent": opponent} if count == 2 else {}
-
-    tasks = by_seed(
-        "textarena",
-        {"id": id, **({"kwargs": kwargs} if kwargs else {})},
-        sizes=sizes,
-        instructions=instructions,
-        action_tag=action_tag,
-        invalid_penalty=invalid_penalty,
-        level=side,
-    )
-    if count == 2 and judge != opponent:
-        tasks = replace(tasks, held_out=[_against(judge, task) for task in tasks.held_out])
-    return tasks
-
-
-def _checked(opponent: str) -> str:
-    """As it is found from anywhere."""
-    if opponent in ("random", "policy"):
-        return opponent
-    where, _, name = opponent.rpartition(":")
-    found = f"{Path(where).resolve()}:{name}" if where.endswith(".py") else opponent
-    load_object(found)
-    return found
-
-
-def _against(opponent: str, task: Task) -> Task:
-    world = {**task.extra_info["environment"], "opponent": opponent}
-    return replace(task, extra_info={**task.extra_info, "environment": world})
+INSTRUCTIONS = "Answer with your move and nothing else."
+textarena = TASKS.register("textarena")(game_tasks("textarena", TextArena, instructions=INSTRUCTIONS))

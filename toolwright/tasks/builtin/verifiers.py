@@ -2,149 +2,78 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import json
-import random
-import string
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from toolwright.failures import TaskFailure, UserError
-from toolwright.tasks import TASKS, SplitSizes, TaskSet
-from toolwright.tasks.environment import ENVIRONMENTS, Observation, Outcome
-from toolwright.tasks.verifiers_package import FAULTS, event_loop, loaded, policy_client
+from toolwright.failures import TaskFailure, UserError, extra, reraised
+from toolwright.registry import absolute, load_object
+from toolwright.tasks import ENVIRONMENTS, TASKS, Outcome, OwnLoop, SplitSizes, TaskSet
+from toolwright.tasks.worlds import from_rows
 from toolwright.trajectory import Task
-
-Conversation = list[dict[str, Any]]
 
 
 @ENVIRONMENTS.register("verifiers")
-class VerifiersEnvironment:
-    """One rollout of a verifiers environment, whose model is our policy: what it asks becomes what the policy
-    reads, and what the policy says is its answer. `row` is the row of the data set."""
+@dataclass
+class VerifiersEnvironment(OwnLoop):
+    """One rollout of a verifiers environment, whose model is our policy. `row` is a row of its data set, and
+    `args` is JSON."""
 
-    def __init__(self, id: str, row: dict[str, Any], args: dict[str, Any] | None = None) -> None:
-        self.env, self.row = loaded(id, json.dumps(args or {}, sort_keys=True)), row
-        self.loop = event_loop()
-        self.asked: asyncio.Queue[tuple[Conversation, list[Any]] | None] = asyncio.Queue()
-        self.answer: asyncio.Future[tuple[str, Sequence[Any]]] | None = None
-        self.known: list[tuple[str, Any]] = []  # what the policy has read and said: role and content
+    id: str
+    row: dict[str, Any]
+    args: str = "{}"
 
-    async def reset(self, task: Task) -> Observation:
-        self.rollout = asyncio.run_coroutine_threadsafe(self._rollout(), self.loop)
-        messages, tools = await self._next() or self._over()
-        return Observation(_text(messages), messages=messages, tools=tools)
-
-    async def step(self, action: str, calls: Sequence[tuple[str, dict[str, Any]]] = ()) -> Outcome:
-        assert self.answer is not None, "reset comes first"
-        self.loop.call_soon_threadsafe(self.answer.set_result, (action, calls))
-        if (asked := await self._next()) is not None:
-            answers = [one["content"] for one in asked[0] if one["role"] == "tool"]
-            if len(answers) != len(calls):
-                return Outcome(_text(asked[0]), messages=asked[0])
-            others = [one for one in asked[0] if one["role"] != "tool"]
-            return Outcome(_text(others), messages=others, answers=answers)
-        state = self.rollout.result()
-        last, reward = _plain(state.get("final_env_response") or ()), float(state["reward"])
-        return Outcome(_text(last), reward, True, info={"success": reward >= self.env.pass_threshold})
-
-    async def close(self) -> None:
-        self.rollout.cancel()
-
-    async def _next(self) -> tuple[Conversation, list[Any]] | None:
-        """Return what the environment asks next; None where it is over."""
+    async def play(self, task: Task) -> Outcome:
+        env, client = _loaded(self.id, self.args)
+        state = await env.rollout(self.row, client(self), "policy", {})
         try:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.asked.get(), self.loop))
-        except asyncio.CancelledError:  # it took too long
-            self.rollout.cancel()
-            raise
-
-    def _over(self) -> Any:
-        self.rollout.result()
-        raise TaskFailure("the verifiers environment was over before the policy was asked anything")
-
-    async def _rollout(self) -> Any:
-        faults: list[str] = []
-        FAULTS.set(faults)
-        try:
-            state = await self.env.rollout(self.row, policy_client()(self), "policy", {})
-            await self.env.rubric.score_rollout(state)
-            await self.env.rubric.cleanup(state)
             if error := state.get("error"):
                 raise TaskFailure(f"the verifiers environment gave up: {error!r}: {error.__cause__!r}")
-            if faults:  # verifiers itself takes such a reward as 0
-                raise TaskFailure(f"a reward of the verifiers environment raised {faults[0]}")
-            return state
+            await env.rubric.score_rollout(state)
         finally:
-            self.asked.put_nowait(None)
-
-    async def ask(self, prompt: Any, tools: Iterable[Any] | None) -> tuple[str, Sequence[Any]]:
-        """Stand in for the model: verifiers calls this in place of a request to a server."""
-        messages = _plain(prompt)
-        said = [(one["role"], one["content"]) for one in messages]
-        if said[: len(self.known)] != self.known or (self.answer and not self.answer.done()):
-            raise TaskFailure(
-                "the verifiers environment rewrites the conversation, or asks for two answers at once; its "
-                "policy reads one conversation that only grows"
-            )
-        new, self.known = messages[len(self.known) :], said
-        self.answer = self.loop.create_future()
-        schemas = [tool.model_dump(exclude={"strict"}) for tool in tools or ()]
-        self.asked.put_nowait((new, [{"type": "function", "function": schema} for schema in schemas]))
-        text, calls = await self.answer
-        self.known.append(("assistant", text))
-        return text, calls
+            await env.rubric.cleanup(state)
+        info, last = {"success": state["reward"] >= env.pass_threshold}, state.get("final_env_response") or ()
+        return Outcome("", float(state["reward"]), info=info, messages=last)
 
 
-def _plain(messages: Any) -> Conversation:
-    plain = [one if isinstance(one, dict) else one.model_dump() for one in messages]
-    return [{"role": one["role"], "content": one.get("content") or ""} for one in plain]
+@functools.cache
+def _loaded(id: str, args: str) -> tuple[Any, Any]:
+    """The environment, and verifiers' client of a model, whose model is the policy of an attempt."""
+    with extra("verifiers", needed_by="task 'verifiers'"):
+        import verifiers as vf
+        from verifiers.envs import environment  # from 0.3 on there are none
+        from verifiers.utils.async_utils import maybe_call_with_named_args
 
+    class PolicyClient(vf.OpenAIChatCompletionsClient):
+        async def get_response(self, prompt: Any, *_: Any, tools: Any = None, **__: Any) -> Any:
+            said, end = await self.client.ask(prompt, await self.to_native_tools(tools) or ())
+            calls = [vf.ToolCall(id=call["id"], **call["function"]) for call in said["tool_calls"]]
+            message = {**said, "tool_calls": calls or None, "finish_reason": end, "is_truncated": False}
+            return vf.Response(id="", created=0, model="policy", message=message)
 
-def _text(messages: Conversation) -> str:
-    return "\n".join(str(one["content"]) for one in messages)
+    async def reward(rubric: Any, func: Any, state: Any) -> float:
+        with reraised(TaskFailure, "a reward of the verifiers environment raised"):
+            return float(await maybe_call_with_named_args(func, **rubric.score_objects(state)))
+
+    vf.Rubric._call_individual_reward_func = reward  # its own takes an exception for 0
+    # Its environments take over the signals of their process, which are the run's.
+    environment.signal = SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIGTERM=None)
+    with reraised(UserError, f"task.params.id={id} cannot be loaded by verifiers:"):
+        load = functools.partial(vf.load_environment, id)
+        env = (load_object(f"{id}:load_environment") if id.endswith(".py") else load)(**json.loads(args))
+    if env.rubric.has_group_rewards:
+        raise UserError(f"verifiers environment {id}: its rubric scores groups, which is not taken")
+    return env, PolicyClient
 
 
 @TASKS.register("verifiers")
 def verifiers(*, sizes: SplitSizes, id: str, args: dict[str, Any] | None = None) -> TaskSet:
     """`id`: an installed environment, or the file of one; `args`: what its `load_environment` takes. Without
     an evaluation set of its own, rows of its training set are held out."""
-    where = str(Path(id).resolve()) if id.endswith(".py") else id
-    env = loaded(where, json.dumps(args or {}, sort_keys=True))
-    rows, held = list(env.build_dataset() or ()), list(env.build_eval_dataset() or ())
-    if not held:
-        random.Random(sizes.seed).shuffle(rows)
-        held, rows = rows[: sizes.held_out], rows[sizes.held_out :]
-
-    def task(row: dict[str, Any], split: str, number: int) -> Task:
-        try:
-            json.dumps(row)
-            prompt = _plain(row["prompt"])
-        except (TypeError, AttributeError):
-            raise UserError(f"verifiers environment {id}: {split} row {number} is no conversation") from None
-        if not all(isinstance(one["content"], str) for one in prompt):
-            raise UserError(f"verifiers environment {id}: {split} row {number} holds more than text")
-        world = {"name": "verifiers", "id": where, "row": row, **({"args": args} if args else {})}
-        return Task(
-            f"{Path(id).stem}:{split}:{number}",
-            prompt,
-            row.get("answer"),
-            Path(id).stem if row.get("task") in (None, "default") else str(row["task"]),
-            {"environment": world},
-        )
-
-    return TaskSet(
-        train=[task(row, "train", number) for number, row in enumerate(rows[: sizes.train])],
-        held_out=[task(row, "held out", number) for number, row in enumerate(held[: sizes.held_out])],
-        scorer="environment",
-        alphabet=string.printable,
-        demonstrate=_answered,
-    )
-
-
-def _answered(task: Task, rng: random.Random) -> list[dict[str, Any]]:
-    """The row's own answer, for the warm start: of a single turn, or as the last one."""
-    if not isinstance(task.ground_truth, str) or not task.ground_truth:
-        raise UserError(f"task {task.id} has no answer to show: its row of the data set has none")
-    return [{"role": "assistant", "content": task.ground_truth}]
+    settings = {"id": absolute(id), "args": json.dumps(args or {}, sort_keys=True)}
+    env, _ = _loaded(**settings)
+    rows = [list(found or ()) for found in (env.build_dataset(), env.build_eval_dataset())]
+    return from_rows("verifiers", settings, *rows, sizes=sizes, source=Path(id).stem)

@@ -29,7 +29,7 @@ class Dataset:
 
     data_source: str  # scorers are registered under it
     files: Mapping[str, str]  # split to file on the hub
-    example: Callable[[Row], Example]
+    example: Reader
     hub: str = ""  # the hub's name of it, where it is not the data source
     generate: Callable[..., dict[str, list[Row]]] | None = None  # rows by split, of `seed`, `train`, `test`
     split_of: Callable[[Row], str] | None = None  # of a row, where a file of all rows does not say
@@ -37,6 +37,22 @@ class Dataset:
 
 
 DATASETS: Registry[Callable[[], Dataset]] = Registry("data set", "toolwright.tasks.datasets")
+Reader = Callable[[Row], Example]
+
+
+def dataset(name: str, source: str, files: Mapping[str, str], **more: Any) -> Callable[[Reader], Reader]:
+    """Register a data set by the function that reads a row of it; `more` are further fields of `Dataset`."""
+
+    def register(example: Reader) -> Reader:
+        DATASETS.register(name)(lambda: Dataset(source, files, example, **more))
+        return example
+
+    return register
+
+
+def hub_splits(place: str, *splits: str) -> dict[str, str]:
+    """The file of each split where a data set of the hub has one; `place` has `{}` for the split."""
+    return {split: f"{place.format(split)}-00000-of-00001.parquet" for split in splits}
 
 
 def task_rows(name: str, rows: Iterable[Row], *, split: str, source: str | None = None) -> list[Row]:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from toolwright.tasks import SplitSizes
 from toolwright.tasks.builtin import countdown as game
-from toolwright.tasks.datasets import DATASETS, Dataset, Example
+from toolwright.tasks.datasets import Example, dataset
 from toolwright.tasks.rows import Row
-
-
-@DATASETS.register("countdown")
-def countdown() -> Dataset:
-    return Dataset("countdown", {}, _example, generate=_generate)
 
 
 def _generate(
@@ -28,7 +23,8 @@ def _generate(
     }
 
 
-def _example(row: Row) -> Example:
+@dataset("countdown", "countdown", {}, generate=_generate)
+def countdown(row: Row) -> Example:
     numbers, target = [int(number) for number in row["nums"]], int(row["target"])
     return Example(
         prompt=f"Join the numbers {', '.join(map(str, numbers))} with + - * and parentheses, each at most "

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import UserError, extra, nearest
-from toolwright.tasks.datasets import DATASETS, Dataset, Example
+from toolwright.tasks.datasets import Example, dataset
 from toolwright.tasks.rows import Row
 
 TRIES = 4  # puzzles made for each that is wanted
@@ -18,11 +18,6 @@ TEN = (
     "basic_arithmetic,chain_sum,products,leg_counting,letter_counting,spell_backward,simple_equations,gcd,"
     "fraction_simplification,calendar_arithmetic"
 )
-
-
-@DATASETS.register("reasoning-gym")
-def reasoning_gym() -> Dataset:
-    return Dataset("reasoning_gym", {}, _example, generate=generate)
 
 
 def generate(
@@ -77,7 +72,8 @@ def _distinct(entries: Iterable[Row], count: int, asked: set[str]) -> list[Row]:
     return found
 
 
-def _example(row: Row) -> Example:
+@dataset("reasoning-gym", "reasoning_gym", {}, generate=generate)
+def reasoning_gym(row: Row) -> Example:
     entry = {key: row[key] for key in ("question", "answer", "metadata")}
     kind = row["metadata"]["source_dataset"]
     return Example(

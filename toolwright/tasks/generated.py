@@ -1,13 +1,19 @@
-"""Draw disjoint train and held-out tasks from spaces that are counted, not listed."""
+"""Tasks that are made and not read: splits of counted spaces, arithmetic as text, demonstrated answers."""
 
 from __future__ import annotations
 
+import ast
+import operator
 import random
+import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import SplitSizes
+from toolwright.tasks import Demonstrate, SplitSizes
 from toolwright.trajectory import Task
 
 Place = tuple[int, int]  # which stratum of the space, and which of its members
@@ -80,3 +86,71 @@ def _distinct(rng: random.Random, size: int, count: int) -> list[int]:
     while len(drawn) < count:
         drawn[rng.randrange(size)] = None
     return list(drawn)
+
+
+OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
+# Long enough for any answer, short enough that neither the parser nor a product can be made to labour.
+LONGEST = 200
+_CHARACTERS = re.compile(r"[0-9+\-*() ]+")
+
+
+def parse(text: str) -> tuple[int, list[int]] | None:
+    """The value and the numbers of an expression in + - * and parentheses; None if it is not one."""
+    text = text.strip()
+    if len(text) > LONGEST or not _CHARACTERS.fullmatch(text):
+        return None
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+    numbers: list[int] = []
+    value = _value(tree, numbers)
+    return None if value is None else (value, numbers)
+
+
+def _value(node: ast.expr, numbers: list[int]) -> int | None:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        numbers.append(node.value)
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        left, right = _value(node.left, numbers), _value(node.right, numbers)
+        if left is not None and right is not None:
+            return OPERATORS[type(node.op)](left, right)
+    return None
+
+
+ErrorRate = Annotated[float, Field(ge=0, le=1)]
+
+
+def answering(
+    answer: Callable[[Task], str],
+    *,
+    alphabet: str,
+    error_rate: float,
+    right: Callable[[Task, str], bool] | None = None,
+) -> Demonstrate:
+    """Demonstrate `answer`; at `error_rate`, with one character replaced by another of the alphabet.
+
+    `right` says whether a changed answer happens to be right all the same; without it, every change is wrong.
+    """
+
+    def demonstrate(task: Task, rng: random.Random) -> list[dict[str, Any]]:
+        text = answer(task)
+        if rng.random() < error_rate:
+            wrong = _slip(text, alphabet, rng)
+            while right is not None and right(task, wrong):
+                wrong = _slip(text, alphabet, rng)
+            text = wrong
+        return [{"role": "assistant", "content": text}]
+
+    return demonstrate
+
+
+def _slip(text: str, alphabet: str, rng: random.Random) -> str:
+    place = rng.randrange(len(text))
+    other = rng.choice([character for character in alphabet if character != text[place]])
+    return text[:place] + other + text[place + 1 :]
