@@ -22,10 +22,10 @@ ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
 import rooms  # noqa: E402
+import verl_tables as verl  # noqa: E402
 
 from toolwright.config.keys import Key, every_key  # noqa: E402
 from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig  # noqa: E402
-from toolwright.verl import docs as verl  # noqa: E402
 
 Say = Callable[[str], str]  # a heading, a column title or a sentence in the language of the page
 

@@ -68,7 +68,7 @@ def test_the_row_of_a_key_wins_over_the_row_of_its_block() -> None:
 def test_the_room_imports_without_torch() -> None:
     # None forbids it. What else is installed may import torch by itself, if it finds one.
     code = "import sys; sys.modules['torch'] = None; "
-    code += "import toolwright.verl.command, toolwright.verl.docs, toolwright.verl.translate as t; "
+    code += "import toolwright.verl.command, toolwright.verl.translate as t; "
     code += (
         "from toolwright.verl.config import Machine; t.translate(['a.b=1'], machine=Machine(0, frozenset()))"
     )

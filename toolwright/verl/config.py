@@ -29,7 +29,7 @@ REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 @dataclass(frozen=True)
 class Machine:
-    """What a verl command line may need of this machine: devices and engines."""
+    """The devices and engines of this machine that a verl command line may ask for."""
 
     devices: int  # GPUs; without any, the CPU does the work of one
     engines: frozenset[str]
@@ -41,7 +41,7 @@ class Machine:
         return cls(_devices(), engines, cluster=bool(os.environ.get("RAY_ADDRESS")))
 
     def used(self, requested: int) -> int:
-        """How many of the devices asked for a run takes; the CPU counts as one."""
+        """Count the devices that a run takes of those it asked for; the CPU counts as one."""
         return max(1, requested if self.cluster else min(requested, self.devices))
 
 
@@ -50,7 +50,7 @@ def engine_names() -> frozenset[str]:
 
 
 def missing_for(engine: str) -> str | None:
-    """Why this engine cannot be used here, or None."""
+    """Say why this engine cannot be used here; None if it can."""
     if engine not in engine_names():
         known = ", ".join(sorted(engine_names()))
         return f"Toolwright has no engine of that name yet (it has {known})"
@@ -168,7 +168,7 @@ class VerlConfig:
         return self.files_may_miss and not here
 
     def rows_of(self, key: str) -> int | None:
-        """How many tasks the files have; None if one of them may be missing and is."""
+        """Count the tasks in the files; None if a file is missing and only a translation is asked for."""
         missing = [path for path in self.paths(key) if self.lacks(path)]
         if missing:
             return None

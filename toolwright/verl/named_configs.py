@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 
 def values_of(name: str) -> dict[str, Any] | None:
-    """What a configuration of verl's sets over `ppo_trainer`; None if verl has none of that name."""
+    """The keys that a configuration of verl's sets over `ppo_trainer`; None if verl has no such one."""
     if name in _recorded()["refused"]:
         raise UserError(f"--config-name {name}: {_recorded()['refused'][name]}")
     return _recorded()["configs"].get(name)

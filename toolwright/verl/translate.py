@@ -12,8 +12,7 @@ from toolwright.failures import UserError
 from toolwright.verl import keys, overrides
 from toolwright.verl.config import REFERENCE, Machine, VerlConfig
 from toolwright.verl.families import in_verls_words
-from toolwright.verl.row import KeyRow, Rule
-from toolwright.verl.table import ROWS, row_of
+from toolwright.verl.table import ROWS, KeyRow, Rule, row_of
 from toolwright.verl.translation import TranslatedSetting, Translation
 
 
@@ -103,27 +102,12 @@ def _account_for(key: str, translation: VerlTranslation) -> None:
     row = row_of(key)
     if row is None:
         return
-    verl, word = translation.verl, translation.verl.as_typed(key)
-    if row.support in ("refused", "near") and _harmless(row, key, verl[key]):
+    value, harmless = translation.verl[key], ""
+    if _harmless(row, key, value):
         # The default of a key that is only near says what verl does, once another key asks for it.
-        same = row.support == "refused" or not verl[key] or verl[key] in row.harmless
-        said = "as it is here" if same else "verl's default"
-        translation.note(f"{word}: {said}")
-    elif row.support == "refused":
-        translation.refuse(f"{word}: has no equivalent: {row.how}")
-    elif row.support == "near":
-        translation.near(f"{word}: {row.how}")
-    elif row.support == "always":
-        translation.note(f"{word}: nothing to set: {row.how}")
-    elif row.support == "unused":
-        translation.note(f"{word}: not used: {row.how}")
-    else:
-        why = (
-            f": it counts {row.how}"
-            if row.how.startswith("where ")
-            else f" ({row.how or 'another key decides'})"
-        )
-        translation.note(f"{word}: without effect here{why}")
+        same = row.support == "refused" or not value or value in row.harmless
+        harmless = "as it is here" if same else "verl's default"
+    translation.account_for(key, row.support, row.how, harmless=harmless)
 
 
 def _harmless(row: KeyRow, key: str, value: Any) -> bool:

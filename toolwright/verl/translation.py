@@ -41,6 +41,11 @@ class Translation:
     changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    accounted: set[str] = field(default_factory=set)  # keys that need no row of a table any more
+
+    def read(self, *keys: str) -> None:
+        """Take these keys as accounted for: others that are read together with them say what they become."""
+        self.accounted.update(keys)
 
     def set(self, ours: str, value: Any, *sources: str) -> None:
         """Set one of our keys. The last value counts."""
@@ -68,6 +73,21 @@ class Translation:
         """Say why the command line cannot be translated."""
         self.problems.append(self._about(keys, text))
 
+    def account_for(self, key: str, support: str, how: str, *, harmless: str) -> None:
+        """Note or refuse a key that nothing here uses. `support`, `how`: the kind of its row, and the reason.
+        `harmless`: why its value asks for nothing; empty if it does."""
+        if support in ("near", "refused") and harmless:
+            self.note(harmless, key)
+        elif support == "refused":
+            self.refuse(f"has no equivalent: {how}", key)
+        elif support == "near":
+            self.near(how, key)
+        elif support == "translated":
+            why = f": it counts {how}" if how.startswith("where ") else f" ({how or 'another key decides'})"
+            self.note(f"without effect here{why}", key)
+        else:
+            self.note(f"{'not used' if support == 'unused' else 'nothing to set'}: {how}", key)
+
     @property
     def whole(self) -> dict[str, Any]:
         """The values that are set, over the library's defaults."""
@@ -80,6 +100,7 @@ class Translation:
         )
 
     def _about(self, keys: tuple[str, ...], text: str) -> str:
+        self.accounted.update(keys)
         return f"{self.as_typed(*keys)}: {text}" if keys else text
 
     def value(self, ours: str) -> Any:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,42 +22,53 @@ KINDS = ("translated", "near", "unused", "refused")
 HARMLESS = (None, False, 0, "", "none", "no", "fp32", "float32", "AdamW", "adam")
 
 
-# Translates keys that are read together, and yields those that it has accounted for.
-Special = Callable[[Mapping[str, Any], Translation], Iterator[str]]
+# Translates keys that are read together.
+Special = Callable[[Mapping[str, Any], Translation], None]
 
 
 @dataclass(frozen=True)
 class FlatTable:
-    """The rows of one YAML file, and a function for keys that are read together."""
+    """The rows of one YAML file, and a function for keys that are read together.
+
+    The file lists such keys under `together`, and under `defaults` those of the library where ours differ.
+    """
 
     name: str
     special: Special | None = None
     on_verl: bool = False  # keys that are in no row are verl's
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the library, where ours differ
+    own_defaults: str = "defaults"  # a part of the file that goes over its `defaults`
     library: str = "verl"
     form: str = "{}={}"  # how a key is typed with its value
 
-    def rows(self) -> dict[str, dict[str, Any]]:
+    def rows(self) -> dict[str, Any]:
         return _read(self.name)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {**self.rows()["defaults"], **self.rows()[self.own_defaults]}
 
     def translate(self, values: Mapping[str, Any], *, command: str, fit: bool) -> Translation:
         result = Translation(values, self.defaults, self.library, self.form, fit, command)
-        done: set[str] = set()
         try:
-            for key in self.special(values, result) if self.special else ():
-                done.add(key)
+            if self.special:
+                self.special(values, result)
         except (TypeError, ValueError) as error:
             result.refuse(f"a value of the wrong type: {error}")
         known = {one.ours for one in result.settings}
+        together = {*self.rows()["together"], *result.accounted}
         for key, ours in self.rows()["translated"].items():
-            if key in self.defaults.keys() - values.keys() - done and ours not in known:
+            if key in self.defaults.keys() - values.keys() - together and ours not in known:
                 result.set(ours, self.defaults[key], key)
         for key, value in values.items():
-            if key in done:
+            kind, reason = self._row(key) or ("", "")
+            if key in together or (kind == "translated" and reason in known):
                 if not result.says(key):
                     result.note("read together with other keys", key)
-            elif row := self._row(key):
-                self._account_for(key, *row, result)
+            elif kind == "translated":
+                result.set(reason, value, key)
+            elif kind:
+                harmless = value in self.rows()["harmless"].get(key, HARMLESS)
+                result.account_for(key, kind, reason, harmless="as it is here" if harmless else "")
             elif not self.on_verl:
                 result.refuse(f"not a known key of {self.name.replace('_', ' ')}; {self._nearest(key)}", key)
             elif key not in known:
@@ -75,18 +86,6 @@ class FlatTable:
         many = [(k, why) for one, k, why in listed if one.endswith("*") and key.startswith(one[:-1])]
         return next(iter([*own, *many]), None)
 
-    def _account_for(self, key: str, kind: str, reason: str, result: Translation) -> None:
-        if kind == "translated":
-            result.set(reason, result.values[key], key)
-        elif kind == "unused":
-            result.note(f"not used: {reason}", key)
-        elif result.values[key] in self.rows()["harmless"].get(key, HARMLESS):
-            result.note("as it is here", key)
-        elif kind == "near":
-            result.near(reason, key)
-        else:
-            result.refuse(f"has no equivalent: {reason}", key)
-
     def _nearest(self, key: str) -> str:
         listed = (one for kind in KINDS[1:] for keys in self.rows()[kind].values() for one in keys)
         close = difflib.get_close_matches(key, [*self.rows()["translated"], *listed], n=1)
@@ -94,6 +93,6 @@ class FlatTable:
 
 
 @functools.cache
-def _read(name: str) -> dict[str, dict[str, Any]]:
+def _read(name: str) -> dict[str, Any]:
     tree = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    return {kind: tree.get(kind) or {} for kind in (*KINDS, "harmless")}
+    return {kind: {} for kind in (*KINDS, "harmless", "together", "defaults")} | tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,46 +27,27 @@ PREPARED = {
 }
 
 
-# What `main_generation` samples with unless it is told otherwise.
-SAMPLED: dict[str, Any] = {
-    "data.n_samples": 5,
-    "rollout.temperature": 1.0,
-    "rollout.top_p": 0.7,
-    "rollout.response_length": 512,
-    "rollout.top_k": 50,
-}
-
-
-# What `main_generation_server` does; it reads the keys of PPO.
-SERVED_WITH: dict[str, Any] = {
-    "actor_rollout_ref.rollout.temperature": 1.0,
-    "actor_rollout_ref.rollout.response_length": 512,
-}
-
-
-def _generated(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _generated(values: Mapping[str, Any], result: Translation) -> None:
     result.arguments.append("task=file")
     for key in ("data.path", "data.train_files"):
         if isinstance(values.get(key), list):
-            yield key
             result.set("task.held_out", list(values[key]), key)
     for block in ("rollout", "actor_rollout_ref.rollout"):
         if (most := result.whole.get(f"{block}.top_k")) is not None:
-            yield f"{block}.top_k"
+            result.read(f"{block}.top_k")
             result.set("eval.sampling.top_k", max(int(most), 0), f"{block}.top_k")
         if values.get(f"{block}.do_sample") is False:
-            yield from (f"{block}.do_sample", f"{block}.temperature")
+            result.read(f"{block}.do_sample", f"{block}.temperature")
             result.set("eval.temperature", 0.0, f"{block}.do_sample")
     output = "data.output_path"
     if output in values:
-        yield output
         name = Path(str(values[output])).stem
         result.set("run.name", name, output)
         result.near(f"attempts are kept in the folder of run {name}, as Parquet", output)
 
 
-GENERATION = FlatTable("verl_generation", _generated, defaults=SAMPLED)
-SERVED = FlatTable("verl_generation", _generated, defaults=SERVED_WITH)
+GENERATION = FlatTable("verl_generation", _generated, own_defaults="of_generation")
+SERVED = FlatTable("verl_generation", _generated, own_defaults="of_server")
 # The module's short name, the command of ours, and the table of its keys.
 TABLES: dict[str, tuple[str, FlatTable]] = {
     "trainer.sft_trainer": ("sft", SFT_OF_THE_ENGINE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from toolwright.verl.flat import FlatTable
@@ -33,13 +33,12 @@ LENGTHS = ("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}prom
 BATCH = ("data.train_batch_size", "data.val_batch_size")
 
 
-def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
-    """Keys that are read together. Each part yields those that it has accounted for."""
+def _special(values: Mapping[str, Any], result: Translation) -> None:
     for part in (_world, _turns, _groups, _lengths, _rewards):
-        yield from part(values, result)
+        part(values, result)
 
 
-def _world(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _world(values: Mapping[str, Any], result: Translation) -> None:
     tags, others = f"{TRAIN}tags", f"{HELD_OUT}tags"
     named = [str(tag) for tag in values.get(tags) or ["SimpleSokoban"]]
     typed = result.as_typed(tags) or f"{tags}=[SimpleSokoban]"
@@ -53,14 +52,13 @@ def _world(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
             _sokoban(values, result, named[0])
     if others in values and [str(tag) for tag in values[others]] != named:
         result.near("held-out tasks are of the environment that is trained on", others)
-    groups = [f"{place}n_groups" for place in (TRAIN, HELD_OUT) if f"{place}n_groups" in values]
     unread = [key for key in values if key.startswith("custom_envs.")]
     if unread and not all(map(result.says, unread)):
         result.note(
             f"{', '.join(key for key in unread if not result.says(key))}: not used: of an environment "
             "that is not played, or words that the task here has of its own"
         )
-    yield from (tags, others, *groups, *unread)
+    result.read(*unread)
 
 
 def _sokoban(values: Mapping[str, Any], result: Translation, tag: str) -> None:
@@ -74,7 +72,7 @@ def _sokoban(values: Mapping[str, Any], result: Translation, tag: str) -> None:
         result.set(f"env.sokoban.{ours}", value, typed[name])
 
 
-def _turns(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _turns(values: Mapping[str, Any], result: Translation) -> None:
     """RAGEN plays several actions of a turn; here each is a turn of its own."""
     turns, each, mark = (f"agent_proxy.{name}" for name in ("max_turn", "max_actions_per_turn", "action_sep"))
     tag = str((values.get(f"{TRAIN}tags") or ["SimpleSokoban"])[0])
@@ -84,10 +82,9 @@ def _turns(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     result.set("env.max_steps", count, result.as_typed(turns, each, most) or f"{turns}=5")
     if int(values.get(each, 5)) > 1:
         result.near(f"a turn makes one move, and there are {count} of them", each, mark)
-    yield from (turns, each, mark, most)
 
 
-def _groups(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _groups(values: Mapping[str, Any], result: Translation) -> None:
     """StarPO-S learns from the groups whose rewards differ most. Here those that differ at all are drawn."""
     share, groups = values.get(KEPT), values.get("es_manager.train.env_groups")
     if share is not None and float(share) < 1 and groups:
@@ -100,14 +97,12 @@ def _groups(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         result.set(f"{block}enable", True, *sources)
         result.set(f"{block}metric", "seq_final_reward", *sources)
         result.set(f"{block}max_num_gen_batches", -(-int(groups) // kept), *sources)
-        yield "es_manager.train.env_groups"
     for key in (KEPT, KEPT_BY):
         if key in values and not result.says(key):
             result.note("every group is learned from, as it is here", key)
-        yield key
 
 
-def _lengths(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _lengths(values: Mapping[str, Any], result: Translation) -> None:
     """An attempt is one sequence of `max_model_len`, and an answer in it has `response_length`."""
     whole, answer = f"{ROLLOUT}max_model_len", f"{ROLLOUT}response_length"
     room = int(values.get(whole, 3600)) - int(values.get(answer, 400))
@@ -118,10 +113,9 @@ def _lengths(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     for key in (*LENGTHS, *BATCH):
         if key in values:
             result.note("RAGEN's own keys say it", key)
-    yield from (whole, answer, *LENGTHS, *BATCH)
 
 
-def _rewards(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _rewards(values: Mapping[str, Any], result: Translation) -> None:
     penalty, grouping, method = "es_manager.format_penalty", f"{NORMALISED}grouping", f"{NORMALISED}method"
     if cost := abs(float(values.get(penalty, 0))):
         result.set("actor_rollout_ref.actor.use_invalid_action_penalty", True, penalty)
@@ -134,7 +128,6 @@ def _rewards(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
                 result.note("as it is here: GRPO takes the group's mean off", key)
     else:
         result.near("rewards are compared by the estimator alone", grouping, method)
-    yield from (penalty, grouping, method)
 
 
 RAGEN = FlatTable("ragen", _special, on_verl=True)

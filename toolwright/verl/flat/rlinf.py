@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from toolwright.verl.flat import FlatTable
@@ -30,25 +30,10 @@ REWARDS = {
     "math": ("math", "a wrong answer earns 0, where RLinf takes 1 off; a group's advantages are the same"),
     "rstar2": ("math", "answers are compared by math-verify alone"),
 }
-DEFAULTS: dict[str, Any] = {
-    "runner.resume_dir": None,
-    "algorithm.adv_type": "grpo",
-    "algorithm.loss_agg_func": "token-mean",
-    "algorithm.importance_sampling_clip": 2.0,
-    "data.filter_prompt_by_length": False,
-    "data.answer_key": "solutions",
-    "agentloop.max_turns": 5,
-    "agentloop.max_user_turns": 5,
-    "agentloop.max_assistant_turns": 5,
-    "agentloop.max_parallel_calls": 3,
-    "agentloop.max_tool_response_length": 500,
-    "agentloop.tool_response_truncate_side": "middle",
-}
 UNLIMITED = 100_000  # a top_k above every vocabulary, as RLinf's files write it
 
 
-def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
-    """Keys that are read together. Each part yields those that it has accounted for."""
+def _special(values: Mapping[str, Any], result: Translation) -> None:
     kind = values.get(TASK, "reasoning")
     if kind != "reasoning":
         reason = TASKS.get(str(kind), f"it is one of reasoning, {', '.join(TASKS)}")
@@ -56,16 +41,15 @@ def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         for key in (key for key in values if key != TASK):
             result.note("of a run that is refused", key)
         result.set("actor_rollout_ref.model.path", values.get("rollout.model.model_path", ""), TASK)
-        yield from values
+        result.read(*values)
         return
     if TASK in values:
         result.note("nothing to set: every run here is one", TASK)
-        yield TASK
     for part in PARTS:
-        yield from part(values, result)
+        part(values, result)
 
 
-def _run(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _run(values: Mapping[str, Any], result: Translation) -> None:
     steps, resume = values.get("runner.max_steps"), values.get("runner.resume_dir")
     if isinstance(steps, int) and steps > 0:
         result.set("trainer.total_training_steps", steps, "runner.max_steps")
@@ -82,7 +66,7 @@ def _run(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     placed = [key for key in values if key.startswith("cluster.component_placement")]
     if placed:
         result.set("trainer.n_gpus_per_node", _devices(values, placed), *placed)
-    yield from ("runner.max_steps", "runner.output_dir", "runner.resume_dir", *placed)
+    result.read(*placed)
 
 
 def _devices(values: Mapping[str, Any], placed: list[str]) -> int | str:
@@ -93,7 +77,7 @@ def _devices(values: Mapping[str, Any], placed: list[str]) -> int | str:
     return -(-(max(found) + 1) // int(values.get("cluster.num_nodes", 1)))
 
 
-def _algorithm(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _algorithm(values: Mapping[str, Any], result: Translation) -> None:
     kind, baseline = "algorithm.adv_type", "algorithm.use_reinpp_baseline"
     name = ADVANTAGES.get(str(result.whole[kind]))
     if name is None:
@@ -109,10 +93,9 @@ def _algorithm(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         result.near("a group's advantages are not normalised again", whitened)
     elif whitened in values:
         result.note("as it is here", whitened)
-    yield from (kind, baseline, whitened)
 
 
-def _reference(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _reference(values: Mapping[str, Any], result: Translation) -> None:
     """KL to the reference: in the loss, or in the reward of REINFORCE++."""
     penalty = "algorithm.kl_penalty_type"
     for beta, place, where, kind in (
@@ -131,11 +114,9 @@ def _reference(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
                 result.set(kind, values[penalty], penalty)
         elif beta in values:
             result.note("no reference is asked for there, as it is here", beta)
-        yield beta
-    yield penalty
 
 
-def _mean(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _mean(values: Mapping[str, Any], result: Translation) -> None:
     """The mean over losses. RLinf averages each micro-batch, unless all tokens count alike."""
     scales, mean = "algorithm.loss_scales", "algorithm.loss_agg_func"
     alike = "algorithm.use_valid_token_scale"
@@ -156,10 +137,9 @@ def _mean(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         else:
             result.near("the mean over a minibatch's tokens, where RLinf takes each micro-batch's", *sources)
     result.set(f"{ACTOR}loss_agg_mode", chosen, *sources)
-    yield from (scales, mean, alike)
 
 
-def _losses(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _losses(values: Mapping[str, Any], result: Translation) -> None:
     for side in ("algorithm.clip_ratio_low", "algorithm.clip_ratio_high"):
         key = side if values.get(side) is not None else "algorithm.ratio_clip_eps"
         if values.get(key) is not None:
@@ -177,13 +157,9 @@ def _losses(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         weighed = "algorithm.rollout_correction.rollout_is"
         result.set(weighed, "token", fixed)
         result.set(f"{weighed}_threshold", result.whole[cap], cap)
-    yield from (fixed, cap)
-    used = [key for key in ("algorithm.clip_ratio_low", "algorithm.clip_ratio_high") if key in values]
-    none = ["algorithm.clip_ratio_c"] if values.get("algorithm.clip_ratio_c") is None else []
-    yield from (*used, *none, "algorithm.n_minibatches")
 
 
-def _sampling(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _sampling(values: Mapping[str, Any], result: Translation) -> None:
     block = "algorithm.sampling_params."
     top_k, whole, stop = f"{block}top_k", "runner.seq_length", f"{block}stop"
     if top_k in values:
@@ -196,18 +172,16 @@ def _sampling(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         result.set("toolwright.rollout.stop", ["</answer>"], f"{stop}, with the tags of calls")
     elif stop in values:
         result.set("toolwright.rollout.stop", values[stop] or [], stop)
-    yield from (top_k, whole, stop, f"{block}max_new_tokens")
 
 
-def _data(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _data(values: Mapping[str, Any], result: Translation) -> None:
     skip, truth = "data.filter_prompt_by_length", "data.answer_key"
     result.set("data.filter_overlong_prompts", bool(values.get(skip)), skip)
     result.set("data.truncation", "right", skip)
     result.set("toolwright.task.params.answer", result.whole[truth], truth)
-    yield from (skip, truth)
 
 
-def _agent(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _agent(values: Mapping[str, Any], result: Translation) -> None:
     """The loop: search with what a response has room for, or calls of tools as JSON."""
     parser, cut, most = "toolcall_parser", "tool_response_truncate_side", "max_tool_response_length"
     names = {name: f"agentloop.{name}" for name in (parser, cut, most, "max_turns")}
@@ -226,15 +200,15 @@ def _agent(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
             if names[name] in values:
                 result.note("RLinf's search does not read it either", names[name])
     else:
-        yield from _turns(result, called, names[parser])
+        _turns(result, called, names[parser])
         if result.whole[names[cut]] != "middle":
             result.near("head and tail of a longer answer stay", names[cut])
         elif names[cut] in values:
             result.note("as it is here", names[cut])
-    yield from names.values()
+    result.read(*names.values())
 
 
-def _turns(result: Translation, called: str, parser: str) -> Iterator[str]:
+def _turns(result: Translation, called: str, parser: str) -> None:
     """Turns and calls of an agent with tools, with RLinf's limits where none is set."""
     multi = f"{ROLLOUT}multi_turn."
     result.set(f"{multi}enable", True, parser)
@@ -242,10 +216,10 @@ def _turns(result: Translation, called: str, parser: str) -> Iterator[str]:
     limits = ("max_user_turns", "max_assistant_turns", "max_parallel_calls", "max_tool_response_length")
     for name in limits:
         result.set(f"{multi}{name}", result.whole[f"agentloop.{name}"], f"agentloop.{name}")
-        yield f"agentloop.{name}"
+        result.read(f"agentloop.{name}")
 
 
-def _tools(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _tools(values: Mapping[str, Any], result: Translation) -> None:
     address, judge = "tools.search.server_addr", "tools.codejudge."
     if address in values:
         result.set(f"{ROLLOUT}search_url", f"http://{values[address]}/retrieve", address)
@@ -257,10 +231,9 @@ def _tools(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         result.set("toolwright.tools.code_judge.name", "python_code_with_standard_io", host, port)
     if most in values:
         result.set("toolwright.tools.code_judge.concurrency", values[most], most)
-    yield from (address, host, port, most)
 
 
-def _reward(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _reward(values: Mapping[str, Any], result: Translation) -> None:
     kind = "reward.reward_type"
     if kind in values:
         scorer, differs = REWARDS.get(str(values[kind]), ("", ""))
@@ -274,16 +247,14 @@ def _reward(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
             result.set("toolwright.reward.function", scorer, kind)
         if differs:
             result.near(differs, kind)
-    yield kind
 
 
-def _optimizer(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _optimizer(values: Mapping[str, Any], result: Translation) -> None:
     for role, target in (("actor", ACTOR), ("critic", "critic.")):
         first, second = (f"{role}.optim.adam_beta{number}" for number in (1, 2))
         if first in values or second in values:
             betas = [values.get(first, 0.9), values.get(second, 0.999)]
             result.set(f"{target}optim.betas", betas, first, second)
-        yield from (first, second)
     schedule = "actor.lr_sched."
     names = ("lr_warmup_fraction", "lr_decay_iters", "lr_warmup_iters")
     part, whole, steps = (f"{schedule}{name}" for name in names)
@@ -295,8 +266,7 @@ def _optimizer(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     rates = (f"{schedule}max_lr", "actor.optim.lr")
     if len({float(values[key]) for key in rates if values.get(key) is not None}) > 1:
         result.refuse("the learning rate has one highest value", *rates)
-    yield from (part, steps, rates[0], "actor.optim.min_lr")
 
 
 PARTS = (_run, _algorithm, _reference, _losses, _mean, _sampling, _data, _agent, _tools, _reward, _optimizer)
-RLINF = FlatTable("rlinf", _special, defaults=DEFAULTS, library="RLinf")
+RLINF = FlatTable("rlinf", _special, library="RLinf")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +17,20 @@ DECAYS = {"cosine": "cosine", "constant": "constant", "linear": "linear", "wsd":
 COLUMNS = "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.response_dict_keys"
 READ = {"prompt", "question", "response", "answer", "completion", "extra_info"}
 HELD_OUT = "held-out figures are those of the task that `sft` has by default; name yours as task=…"
-DEFAULTS: dict[str, Any] = {  # of fsdp_sft_trainer
-    "data.train_files": "~/data/gsm8k/train.parquet",
-    "data.train_batch_size": 256,
-    "data.max_length": 1024,
-    "trainer.total_epochs": 4,
-    "trainer.seed": 1,
-    "model.lora_alpha": 16,
-    "optim.lr": 1e-5,
-    "optim.weight_decay": 0.01,
-    "optim.betas": [0.9, 0.95],
-    "optim.clip_grad": 1.0,
-    "optim.lr_scheduler": "cosine",
-    "optim.lr_warmup_steps_ratio": 0.1,
-}
 LORA = ("model.lora_rank", "model.lora_alpha", "model.target_modules")
-# sft_trainer reads the optimiser's own configuration.
-OF_THE_ENGINE: dict[str, Any] = {
-    **DEFAULTS,
-    "optim.lr": 1e-3,
-    "optim.betas": [0.9, 0.999],
-    "optim.lr_scheduler": "constant",
-    "optim.lr_warmup_steps_ratio": 0.0,
-}
 
 
-def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _special(values: Mapping[str, Any], result: Translation) -> None:
     """Keys that are read together: files and lengths make steps, and a schedule is several keys."""
     whole = result.whole
     files = whole["data.train_files"]
     files = [files] if isinstance(files, str) else list(files)
-    yield "data.train_files"
     result.set("demonstrations", files[0], "data.train_files")
     if len(files) > 1:
         result.refuse("one file; `toolwright data mix` makes one of several", "data.train_files")
-    unused = () if int(whole.get("model.lora_rank") or 0) > 0 else LORA  # rank 0: all matrices learn
-    yield from unused
+    if int(whole.get("model.lora_rank") or 0) == 0:  # all matrices learn
+        result.read(*LORA)
     steps = whole.get("trainer.total_training_steps") or _steps(files[0], whole)
-    yield from ("trainer.total_epochs", "trainer.total_training_steps", "data.train_max_samples")
     source = "trainer.total_training_steps" if whole.get("trainer.total_training_steps") else None
     source = source or f"trainer.total_epochs={whole['trainer.total_epochs']}"
     if steps is None:
@@ -62,14 +38,13 @@ def _special(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     else:
         result.set("steps", int(steps), source)
     result.note(HELD_OUT)
-    yield from _columns(values, result)
+    _columns(values, result)
     if isinstance(values.get("optim.betas"), str):  # a list in quotes, which verl reads as one
-        yield "optim.betas"
         result.set("optimizer.betas", yaml.safe_load(values["optim.betas"]), "optim.betas")
-    yield from _schedule(values, result, steps)
+    _schedule(values, result, steps)
     folder = "trainer.default_local_dir"
     if folder in values:
-        yield from (folder, "trainer.experiment_name")
+        result.read(folder, "trainer.experiment_name")
         result.set_folder(str(values[folder]), folder)
 
 
@@ -83,11 +58,10 @@ def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
     return max(1, count // batch) * int(whole["trainer.total_epochs"])
 
 
-def _columns(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+def _columns(values: Mapping[str, Any], result: Translation) -> None:
     for key in COLUMNS:
         if key not in values:
             continue
-        yield key
         named = values[key] if isinstance(values[key], list) else [values[key]]
         unknown = [str(name) for name in named if name is not None and name not in READ]
         if unknown:
@@ -104,12 +78,10 @@ def _first(values: Mapping[str, Any], *keys: str) -> str | None:
     return next((key for key in keys if key in values), None)
 
 
-def _schedule(values: Mapping[str, Any], result: Translation, steps: int | None) -> Iterator[str]:
+def _schedule(values: Mapping[str, Any], result: Translation, steps: int | None) -> None:
     names = ("optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style", "optim.warmup_style")
-    name = _first(values, *names)
-    if name is not None:
-        yield name
-    name = name or names[0]
+    name = _first(values, *names) or names[0]
+    result.read(name)
     chosen = result.whole[name]
     if chosen in DECAYS:
         result.set("optimizer.decay", DECAYS[chosen], name)
@@ -121,16 +93,15 @@ def _schedule(values: Mapping[str, Any], result: Translation, steps: int | None)
         result.refuse(f"{name}={chosen}: expected {', '.join(DECAYS)}")
     lowest = _first(values, "optim.min_lr", "optim.lr_min", "optim.min_lr_ratio")
     if lowest is not None:
-        yield lowest
+        result.read(lowest)
         lr = 1.0 if lowest == "optim.min_lr_ratio" else float(result.whole["optim.lr"])
         ratio = float(values[lowest] or 0) / lr
         result.set("optimizer.min_lr_ratio", min(ratio, 1.0), f"{lowest}={values[lowest]}")
     part = _first(values, "optim.lr_warmup_steps_ratio", "optim.warmup_steps_ratio")
-    if part is not None:
-        yield part
+    result.read(*([part] if part else []))
     if int(values.get("optim.lr_warmup_steps") or -1) > 0:
         return
-    yield "optim.lr_warmup_steps"
+    result.read("optim.lr_warmup_steps")
     part = part or "optim.lr_warmup_steps_ratio"
     ratio = float(result.whole[part])
     if steps is None and ratio:
@@ -139,5 +110,5 @@ def _schedule(values: Mapping[str, Any], result: Translation, steps: int | None)
         result.set("optimizer.warmup_steps", int(ratio * (steps or 0)), part)
 
 
-SFT = FlatTable("verl_sft", _special, defaults=DEFAULTS)
-SFT_OF_THE_ENGINE = FlatTable("verl_sft", _special, defaults=OF_THE_ENGINE)
+SFT = FlatTable("verl_sft", _special)
+SFT_OF_THE_ENGINE = FlatTable("verl_sft", _special, own_defaults="of_the_engine")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -18,36 +18,6 @@ from toolwright.verl.flat.supervised import HELD_OUT
 from toolwright.verl.translation import Translation
 
 Values = Mapping[str, Any]
-GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
-    "learning_rate": 1e-6,
-    "num_generations": 8,
-    "max_completion_length": 512,
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "num_iterations": 1,
-    "num_train_epochs": 3,
-    "beta": 0.0,
-    "epsilon": 0.2,
-    "weight_decay": 0.0,
-    "seed": 42,
-    "loss_type": "dapo",
-    "scale_rewards": "group",
-    "lr_scheduler_type": "linear",
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "max_grad_norm": 1.0,
-    "delta": None,
-    "use_bias_correction_kl": True,
-    "importance_sampling_level": "token",
-    "vllm_importance_sampling_correction": True,
-    "vllm_importance_sampling_mode": "sequence_mask",
-    "warmup_steps": 0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "eval_strategy": "no",
-}
-SFT = {**GRPO, "learning_rate": 2e-5, "max_length": 1024}
-PAIRS = {**GRPO, "learning_rate": 1e-6, "max_length": 1024, "beta": 0.1, "loss_type": None}
 # loss_type: our loss, and how tokens are added up.
 LOSSES = {
     "grpo": ("ppo", "seq-mean-token-mean"),
@@ -63,19 +33,6 @@ REWARDS = {"accuracy_reward": "math", "reasoning_accuracy_reward": "math"}
 DECAYS = {"linear": "linear", "cosine": "cosine", "constant": "constant", "constant_with_warmup": "constant"}
 SIZES = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_processes", "num_machines")
 TRUE = ("true", "yes", "1")
-# Options that are read together with others, in every script.
-TOGETHER: tuple[str, ...] = (
-    *SIZES,
-    "num_train_epochs",
-    "lr_scheduler_type",
-    "warmup_ratio",
-    "warmup_steps",
-    "bf16",
-    "fp16",
-)
-TOGETHER += ("dtype", "use_peft", "adam_beta1", "adam_beta2", "output_dir", "beta", "loss_type")
-TOGETHER += ("reward_funcs", "reward_weights", "use_vllm", "scale_rewards", "mask_truncated_completions")
-TOGETHER += ("use_bias_correction_kl",)
 
 
 def read_options(words: list[str]) -> dict[str, Any]:
@@ -111,13 +68,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _data(values: Values, result: Translation, ours: str) -> Iterator[str]:
+def _data(values: Values, result: Translation, ours: str) -> None:
     """A file, a folder or a name of the hub; a plain script names files as well."""
     key = next((one for one in ("dataset_name", "data_files", "train_file") if values.get(one)), None)
     if key is None:
         result.refuse("--dataset_name is missing: a file, a folder or owner/name of the hub")
         return
-    yield key
+    result.read(key)
     result.set(ours, values[key], key)
 
 
@@ -128,7 +85,7 @@ def _rows(values: Values) -> int | None:
     return sum(rows.count(file) for file in data_files(name, "train"))
 
 
-def _schedule(result: Translation, block: str, steps: int | None) -> Iterator[str]:
+def _schedule(result: Translation, block: str, steps: int | None) -> None:
     whole = result.whole
     name, betas = whole["lr_scheduler_type"], ("adam_beta1", "adam_beta2")
     if name not in DECAYS:
@@ -142,16 +99,13 @@ def _schedule(result: Translation, block: str, steps: int | None) -> Iterator[st
         count = amount * steps if 0 < amount < 1 and steps is not None else amount
         result.set(f"{block}.warmup_steps", int(count), key)
     result.set(f"{block}.betas", [float(whole[beta]) for beta in betas], *betas)
-    yield from ("lr_scheduler_type", key, *betas)
     if str(whole.get("optim")).startswith("adamw"):
-        yield "optim"
         result.note("the optimiser is AdamW", "optim")
 
 
-def _precision(values: Values, result: Translation) -> Iterator[str]:
+def _precision(values: Values, result: Translation) -> None:
     """Number format, adapter and folder. `fp16` is nearly bfloat16; on a CPU it is float32."""
     wanted = {key: values[key] for key in ("bf16", "fp16", "dtype", "torch_dtype") if key in values}
-    yield from wanted
     names = {"bf16": "bfloat16", "fp16": "bfloat16", "bfloat16": "bfloat16", "float16": "bfloat16"}
     for key, value in wanted.items():
         chosen = names.get(key if str(value).lower() in TRUE else str(value), "float32")
@@ -164,15 +118,11 @@ def _precision(values: Values, result: Translation) -> Iterator[str]:
             result.near("bfloat16, whose range needs no scaling of the loss", key)
         result.set("model.dtype", chosen, key)
     if "output_dir" in values:
-        yield "output_dir"
         result.set_folder(str(values["output_dir"]), "output_dir")
-    if "use_peft" in values:
-        yield "use_peft"
-        if _is_true(result, "use_peft"):
-            _adapter(values, result)
+    if _is_true(result, "use_peft"):
+        _adapter(values, result)
     for key in ("lora_r", "lora_alpha", "lora_target_modules"):
         if key in values and "use_peft" not in values:
-            yield key
             result.note("without effect: --use_peft is not set", key)
 
 
@@ -211,10 +161,10 @@ def _is_true(result: Translation, key: str) -> bool:
     return str(result.whole.get(key, "")).lower() in TRUE
 
 
-def _grpo(values: Values, result: Translation) -> Iterator[str]:
+def _grpo(values: Values, result: Translation) -> None:
     whole = result.whole
     result.arguments += ["task=file", "algorithm=grpo"]
-    yield from _data(values, result, "task.train")
+    _data(values, result, "task.train")
     batch, samples = _batch(whole), int(whole["num_generations"])
     once = int(whole["gradient_accumulation_steps"])
     rounds = int(whole.get("steps_per_generation") or once)
@@ -225,18 +175,15 @@ def _grpo(values: Values, result: Translation) -> Iterator[str]:
     prompts, updates = max(1, drawn // samples), max(1, drawn // batch)
     result.set("rollout.prompts", prompts, sources)
     result.set("update.minibatches", updates, sources)
-    yield from (*SIZES, "steps_per_generation", "generation_batch_size", "max_steps", "num_train_epochs")
     steps = _set_steps(result, "train.steps", prompts, updates * int(whole["num_iterations"]))
-    yield from _objective(values, whole, result)
-    yield from _rewards(values, result)
-    yield from _schedule(result, "update.policy", steps)
-    yield from _precision(values, result)
-    yield from _sampling(values, result)
+    _objective(values, whole, result)
+    _rewards(values, result)
+    _schedule(result, "update.policy", steps)
+    _precision(values, result)
+    _sampling(values, result)
 
 
-def _objective(values: Values, whole: Values, result: Translation) -> Iterator[str]:
-    yield from ("loss_type", "importance_sampling_level", "beta", "scale_rewards", "epsilon_high")
-    yield "use_bias_correction_kl"
+def _objective(values: Values, whole: Values, result: Translation) -> None:
     kind = str(whole["loss_type"])
     if kind not in LOSSES:
         raise UserError(f"--loss_type {kind}: {nearest(kind, LOSSES)}")
@@ -262,27 +209,17 @@ def _objective(values: Values, whole: Values, result: Translation) -> Iterator[s
     high = whole.get("epsilon_high") or whole["epsilon"]
     result.set("algorithm.clip_high", float(high), f"--epsilon_high {high}")
     if "mask_truncated_completions" in values:
-        yield "mask_truncated_completions"
         masked = _is_true(result, "mask_truncated_completions")
         result.set("reward.truncated", "mask" if masked else "keep", "mask_truncated_completions")
     if whole.get("multi_objective_aggregation") == "normalize_then_sum":
         result.set("algorithm.adv_estimator", "gdpo", "multi_objective_aggregation")
-    yield "multi_objective_aggregation"
     if _is_true(result, "use_adaptive_entropy"):
         result.near("a bonus that holds a target (algorithm=adaptive_entropy)", "use_adaptive_entropy")
         result.set("algorithm.entropy_target", float(values.get("entropy_target", 0.2)), "--entropy_target")
-    yield from (
-        "use_adaptive_entropy",
-        "entropy_target",
-        "entropy_coef_min",
-        "entropy_coef_max",
-        "entropy_coef_delta",
-    )
 
 
-def _rewards(values: Values, result: Translation) -> Iterator[str]:
+def _rewards(values: Values, result: Translation) -> None:
     """Functions by name: `accuracy_reward` is our `math`; yours is `package.module.name`."""
-    yield from ("reward_funcs", "reward_weights")
     named = values.get("reward_funcs")
     if named is None:
         return
@@ -309,30 +246,27 @@ def _rewards(values: Values, result: Translation) -> Iterator[str]:
         result.set(f"reward.params.{label}.function", function, f"--reward_funcs {label}")
 
 
-def _sampling(values: Values, result: Translation) -> Iterator[str]:
+def _sampling(values: Values, result: Translation) -> None:
     if _is_true(result, "use_vllm"):
         if result.fit and missing_for("vllm") is not None:
             result.near("the package vllm is not installed: the native engine", "use_vllm")
         else:
             result.set("engine.name", "vllm", "use_vllm")
-            yield from _engine_gap(values, result)
-    yield "use_vllm"
+            _engine_gap(values, result)
     if "shuffle_dataset" in values:
-        yield "shuffle_dataset"
         shuffled = _is_true(result, "shuffle_dataset")
         result.set("task.order", "shuffled" if shuffled else "as_listed", "shuffle_dataset")
     if "max_tool_calling_iterations" in values:
-        yield "max_tool_calling_iterations"
         turns = int(values["max_tool_calling_iterations"]) + 1
         result.set("rollout.max_turns", turns, "--max_tool_calling_iterations, + 1 for the turn that answers")
-    yield from _evaluation(result)
+    _evaluation(result)
 
 
-def _engine_gap(values: Values, result: Translation) -> Iterator[str]:
+def _engine_gap(values: Values, result: Translation) -> None:
     """TRL weighs by the gap between vLLM and the policy, and leaves sequences beyond a bound out."""
     on, kind = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
     bound, least = "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"
-    yield from (key for key in (on, kind, bound, least) if key in values)
+    result.read(on, kind, bound, least)
     if not _is_true(result, on):
         result.set("algorithm.correction.mode", "none", on)
         return
@@ -344,18 +278,16 @@ def _engine_gap(values: Values, result: Translation) -> Iterator[str]:
         result.set("algorithm.correction.low", float(values.get(least) or 0.0), f"--{least}")
 
 
-def _evaluation(result: Translation) -> Iterator[str]:
+def _evaluation(result: Translation) -> None:
     """TRL evaluates nothing unless it is told to, so that every task is learned from."""
-    yield "eval_strategy"
     if result.whole["eval_strategy"] in (False, "no"):
         result.set("task.held_out", [], "eval_strategy")
     else:
         result.note("every `--eval_steps`", "eval_strategy")
 
 
-def _every_token(result: Translation) -> Iterator[str]:
+def _every_token(result: Translation) -> None:
     """TRL learns from all of a conversation in `messages`, and from the completion beside a prompt."""
-    yield "assistant_only_loss"
     if _is_true(result, "assistant_only_loss"):
         result.note("--assistant_only_loss: nothing to set: the assistant's turns are what is learned")
     elif not _is_true(result, "completion_only_loss"):
@@ -365,25 +297,23 @@ def _every_token(result: Translation) -> Iterator[str]:
         )
 
 
-def _supervised(values: Values, result: Translation) -> Iterator[str]:
-    yield from _every_token(result)
-    yield from _data(values, result, "demonstrations")
+def _supervised(values: Values, result: Translation) -> None:
+    _every_token(result)
+    _data(values, result, "demonstrations")
     result.note(HELD_OUT)
     batch = _batch(result.whole)
     result.set("batch", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
-    yield from (*SIZES, "num_train_epochs", "max_steps")
-    steps = _set_steps(result, "steps", batch)
-    yield from _schedule(result, "optimizer", steps)
-    yield from _precision(values, result)
+    _schedule(result, "optimizer", _set_steps(result, "steps", batch))
+    _precision(values, result)
 
 
-def _preferences(values: Values, result: Translation, loss: str, arguments: tuple[str, ...]) -> Iterator[str]:
+def _preferences(values: Values, result: Translation, loss: str, arguments: tuple[str, ...]) -> None:
     result.arguments += ["task=preferences", f"algorithm={loss}"]
     whole = result.whole
-    yield from _data(values, result, "task.train")
+    _data(values, result, "task.train")
     batch = _batch(whole)
     result.set("rollout.prompts", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
-    yield from (*SIZES, "num_train_epochs", "max_steps", "loss_type", "beta", *arguments)
+    result.read(*arguments)
     for name in ("beta", *arguments):
         if name in whole:
             result.set(f"algorithm.params.{loss}.{name}", float(whole[name]), name)
@@ -391,39 +321,39 @@ def _preferences(values: Values, result: Translation, loss: str, arguments: tupl
     if kind not in (None, "sigmoid", "kto"):
         result.refuse(f"has no equivalent: {loss} here is the paper's own", "loss_type")
     steps = _set_steps(result, "train.steps", batch)
-    yield from _evaluation(result)
-    yield from _schedule(result, "update.policy", steps)
-    yield from _precision(values, result)
+    _evaluation(result)
+    _schedule(result, "update.policy", steps)
+    _precision(values, result)
 
 
-def _dpo(values: Values, result: Translation) -> Iterator[str]:
-    yield from _preferences(values, result, "dpo", ("label_smoothing",))
+def _dpo(values: Values, result: Translation) -> None:
+    _preferences(values, result, "dpo", ("label_smoothing",))
 
 
-def _kto(values: Values, result: Translation) -> Iterator[str]:
-    yield from _preferences(values, result, "kto", ("desirable_weight", "undesirable_weight"))
+def _kto(values: Values, result: Translation) -> None:
+    _preferences(values, result, "kto", ("desirable_weight", "undesirable_weight"))
 
 
 # The script, our command, and the table of its options.
 TABLES: dict[str, tuple[str, FlatTable]] = {
-    script: (command, FlatTable(name, special, defaults=defaults, library="TRL", form="--{} {}"))
-    for script, command, name, special, defaults in (
-        ("grpo", "train", "trl_grpo", _grpo, GRPO),
-        ("sft", "sft", "trl_sft", _supervised, SFT),
-        ("dpo", "train", "trl_dpo", _dpo, PAIRS),
-        ("kto", "train", "trl_dpo", _kto, PAIRS),
+    script: (command, FlatTable(name, special, library="TRL", form="--{} {}"))
+    for script, command, name, special in (
+        ("grpo", "train", "trl_grpo", _grpo),
+        ("sft", "sft", "trl_sft", _supervised),
+        ("dpo", "train", "trl_dpo", _dpo),
+        ("kto", "train", "trl_dpo", _kto),
     )
 }
 
 
 def usage() -> str:
-    """How the command is written, and every option of each script."""
+    """The usage of the command, with every option of each script."""
     lines = ["usage: toolwright trl SCRIPT [--option value …] [--config FILE] [--show] [--fit]", ""]
     lines += ["  --show     print what each option becomes and stop"]
     lines += ["  --fit      accept what is done nearly so; prints a line each"]
     for script, (_, table) in TABLES.items():
         kinds = table.rows()
         rest = [one for kind in KINDS[1:] for keys in kinds[kind].values() for one in keys]
-        options = sorted({*kinds["translated"], *rest, *TOGETHER})
+        options = sorted({*kinds["translated"], *rest, *kinds["together"]})
         lines += ["", f"{script}:", f"  {' '.join(f'--{option}' for option in options)}"]
     return "\n".join(lines)

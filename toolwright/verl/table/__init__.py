@@ -7,47 +7,67 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, Rule
 from toolwright.verl.translation import Translation
 
 FILE = Path(__file__).parents[1] / "table.yaml"
+Support = Literal["always", "unused", "near", "refused"]
+UNTRANSLATED: tuple[Support, ...] = get_args(Support)
+# Reads verl's configuration, and writes to the translation what it becomes.
+Rule = Callable[[VerlConfig, Translation], None]
 
 
-def _same(key: str, ours: str, *, if_set: bool) -> Rule:
-    """The rule of a key that becomes one of ours with the value that it has."""
+@dataclass(frozen=True)
+class KeyRow:
+    """One key of verl, or all keys beneath it (`key.*`). `how`: the conversion, or why there is none."""
+
+    key: str
+    support: Support | Literal["translated"]
+    how: str
+    ours: tuple[str, ...] = ()
+    rule: Rule | None = None
+    harmless: tuple[Any, ...] = ()
+
+
+def _same(key: str, ours: str, where: Callable[[VerlConfig], bool]) -> Rule:
+    """The rule of a key that becomes one of ours with the value that it has, where that is asked for."""
 
     def rule(verl: VerlConfig, to: Translation) -> None:
-        if verl.is_set(key) or not if_set:
+        if where(verl):
             to.set(ours, verl[key], key)
 
     return rule
 
 
 @functools.cache
-def _rule(name: str) -> Rule:
-    """The rule `MODULE:NAME` of this package."""
+def _named(name: str) -> Any:
+    """The rule or the condition `MODULE:NAME` of this package."""
     module, _, place = name.partition(":")
-    found: Rule = attrgetter(place)(importlib.import_module(f"{__name__}.{module}"))
-    return found
+    return attrgetter(place)(importlib.import_module(f"{__name__}.{module}"))
+
+
+def _rule(name: str, key: str, ours: Sequence[str]) -> Rule:
+    kind, _, condition = name.partition(" where ")
+    if kind == "same":
+        return _same(key, ours[0], _named(condition) if condition else lambda verl: True)
+    if kind == "same_if_set":
+        return _same(key, ours[0], lambda verl: verl.is_set(key))
+    return _named(name)
 
 
 def _rows(section: dict[str, Any], harmless: dict[str, Any]) -> Iterator[KeyRow]:
     for name, keys in section.get("translated", {}).items():
         for key, (*ours, how) in keys.items():
-            if name in ("same", "same_if_set"):
-                rule = _same(key, ours[0], if_set=name == "same_if_set")
-            else:
-                rule = _rule(name)
-            yield KeyRow(key, "translated", how, tuple(ours), rule)
-    for support in ("always", "unused", "near", "refused"):
+            yield KeyRow(key, "translated", how, tuple(ours), _rule(name, key, ours))
+    for support in UNTRANSLATED:
         for reason, listed in section.get(support, {}).items():
             for key in listed:
                 yield KeyRow(key, support, reason, harmless=tuple(harmless.get(key, ())))

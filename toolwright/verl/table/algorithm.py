@@ -19,7 +19,6 @@ PARTS, WEIGHTS = "algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"
 GIGPO = "algorithm.gigpo."
 SIMILAR = f"{GIGPO}similarity_thresh"
 HGPO, PAST = "algorithm.hgpo.", "env.history_length"
-HGPO_SETTINGS = {"mode": "mode", "length_weight_alpha": "alpha", "base_group": "base_group"}
 TEACHER = "distillation."
 TEACHERS = f"{TEACHER}teacher_models"
 IN_LOSS, IN_REWARD = "actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward"
@@ -79,29 +78,30 @@ def distillation(verl: VerlConfig, to: Translation) -> None:
     to.set("algorithm.gamma", 0.0, f"{TEACHER}enabled")
 
 
-def discount(verl: VerlConfig, to: Translation) -> None:
-    if not distils(verl):
-        to.set("algorithm.gamma", verl["algorithm.gamma"], "algorithm.gamma")
+def discounts(verl: VerlConfig) -> bool:
+    return not distils(verl)
+
+
+def is_gigpo(verl: VerlConfig) -> bool:
+    return bool(verl[ESTIMATOR] == "gigpo")
+
+
+def is_hgpo(verl: VerlConfig) -> bool:
+    return bool(verl[ESTIMATOR] == "hgpo")
 
 
 def gigpo(verl: VerlConfig, to: Translation) -> None:
-    if verl[ESTIMATOR] != "gigpo":
-        return
-    for name, ours in (("mode", "mode"), ("step_advantage_w", "step_weight")):
-        to.set(f"algorithm.params.gigpo.{ours}", verl[f"{GIGPO}{name}"], f"{GIGPO}{name}")
-    if verl[f"{GIGPO}enable_similarity"]:
+    if is_gigpo(verl) and verl[f"{GIGPO}enable_similarity"]:
         sources = (f"{GIGPO}enable_similarity", SIMILAR)
         to.set("algorithm.params.gigpo.similarity", float(verl[SIMILAR]), *sources)
 
 
 def hgpo(verl: VerlConfig, to: Translation) -> None:
     """verl-agent weighs levels by the length of the history that their steps share."""
-    if verl[ESTIMATOR] != "hgpo":
+    if not is_hgpo(verl):
         return
     if verl[f"{HGPO}weight_type"] != "length":
         to.refuse("levels are weighed by their length", f"{HGPO}weight_type")
-    for name, ours in HGPO_SETTINGS.items():
-        to.set(f"algorithm.params.hgpo.{ours}", verl[f"{HGPO}{name}"], f"{HGPO}{name}")
     to.set("algorithm.params.hgpo.history", int(verl[PAST]), PAST)
 
 

@@ -130,7 +130,7 @@ def _played(verl: VerlConfig) -> PlayedWorld | None:
 
 
 def reward_share(verl: VerlConfig) -> float:
-    """How much of verl-agent's reward, or RAGEN's, an attempt earns here."""
+    """The part of verl-agent's reward, or of RAGEN's, that an attempt earns here."""
     found = _played(verl)
     return 1.0 if found is None else 1 / found.success
 

@@ -20,10 +20,6 @@ class Schedule:
         """Return True if the run has this role."""
         return self.role != "critic." or has_critic(verl)
 
-    def numbers(self, verl: VerlConfig, to: Translation) -> None:
-        for name in ("lr", "weight_decay", "betas") if self.runs(verl) else ():
-            to.set(f"{self.ours}.{name}", verl[f"{self.optim}{name}"], f"{self.optim}{name}")
-
     def clip(self, verl: VerlConfig, to: Translation) -> None:
         if self.runs(verl):
             key = verl.first(f"{self.role}grad_clip", f"{self.optim}clip_grad")

@@ -11,14 +11,6 @@ MARK = "reward_model.prime_granularity"  # which only the recipe's configuration
 OURS = "algorithm.params.prime"
 MODEL = "reward_model.model."
 PATH, POLICY = f"{MODEL}path", "actor_rollout_ref.model.path"
-SAME = {
-    f"{MODEL}beta_train": f"{OURS}.beta",
-    "algorithm.reward_dpo_coef": f"{OURS}.process_weight",
-    "algorithm.reward_gt_coef": f"{OURS}.outcome_weight",
-    f"{MODEL}optim.lr": "update.critic.lr",
-    f"{MODEL}optim.weight_decay": "update.critic.weight_decay",
-    f"{MODEL}optim.grad_clip": "update.critic.max_grad_norm",
-}
 FILTERED, OVERSAMPLED, WHOLE = "data.filter_accuracy", "data.oversample_factor", "data.filter_truncate"
 LOWEST, HIGHEST = "data.accuracy_lower_bound", "data.accuracy_upper_bound"
 SELECTION = "algorithm.selection."
@@ -31,8 +23,6 @@ def is_prime(verl: VerlConfig) -> bool:
 def settings(verl: VerlConfig, to: Translation) -> None:
     if not is_prime(verl):
         return
-    for key, ours in SAME.items():
-        to.set(ours, verl[key], key)
     if verl[PATH] is not None and verl[PATH] != verl[POLICY]:
         to.set(f"{OURS}.path", str(verl[PATH]), PATH)
     elif verl.is_set(PATH):

@@ -88,7 +88,7 @@ def model(verl: VerlConfig, to: Translation) -> None:
 
 
 def _reach(verl: VerlConfig, to: Translation, block: str) -> None:
-    """How long a conversation the model reads; verl cuts off the end of a longer one."""
+    """Set the longest conversation that the model reads; verl cuts off the end of a longer one."""
     lengths = (f"{block}.rollout.prompt_length", f"{block}.rollout.response_length")
     if block == "reward_model" and verl["reward_model.max_length"] is not None:
         longest = ("reward_model.max_length",)

@@ -37,15 +37,6 @@ OWN_LOOP = "write a loop of your own as `rollout.agent=path.py:name` (docs/agent
 # The loops of verl's own that an agents' file may list under names of the user's.
 LOOP_CLASSES = {"SingleTurnAgentLoop": "single_turn_agent", "ToolAgentLoop": "tool_agent"}
 LOOP_CLASSES |= {"RStar2AgentLoop": "tool_agent"}
-# What `<tool>code</tool>` in the answer calls, and how its server is reached: verl's key, and ours.
-PYTHON = {
-    "server_url": "tools.python.url",
-    "max_retries": "tools.python.max_retries",
-    "timeout": "tools.python.timeout_s",
-    "max_workers": "tools.python.concurrency",
-    "request_interval": "tools.python.request_interval",
-    "retry_delay": "tools.python.retry_delay_s",
-}
 FORMATS = {"hermes": "hermes", "qwen": "hermes", "qwen25": "hermes", "qwen3_coder": "qwen3_coder"}
 FORMATS |= {"llama3_json": "llama3", "llama3": "llama3", "rstar2_agent_hermes": "hermes"}
 
@@ -172,8 +163,6 @@ def unmasked(verl: VerlConfig, to: Translation) -> None:
 def code(verl: VerlConfig, to: Translation) -> None:
     if not calls_code(verl):
         return
-    for name, ours in PYTHON.items():
-        to.set(ours, verl[f"{TOOL}{name}"], f"{TOOL}{name}")
     # verl counts the calls, we count the turns: the last one answers.
     to.set("rollout.max_turns", verl.number(f"{TOOL}max_tool_turns") + 1, f"{TOOL}max_tool_turns")
     to.set("rollout.tool_timeout_s", verl[f"{TOOL}timeout"], f"{TOOL}timeout")

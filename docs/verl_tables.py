@@ -9,8 +9,7 @@ from functools import cache
 from toolwright.config.keys import format_value
 from toolwright.verl import keys
 from toolwright.verl.flat import FlatTable
-from toolwright.verl.row import KeyRow
-from toolwright.verl.table import SECTIONS, row_of
+from toolwright.verl.table import SECTIONS, KeyRow, row_of
 
 SUPPORT = {"always": "nothing to set", "unused": "not used", "near": "near", "refused": "**no equivalent**"}
 TRL = {"`trl grpo`": "trl_grpo", "`trl sft`": "trl_sft", "`trl dpo` and `trl kto`": "trl_dpo"}
