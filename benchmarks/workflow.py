@@ -17,9 +17,11 @@ searches of a data set, each without another one of the rest. Settings were chos
 1100 to 1104 and on deals 4000 to 4011 of the tables, what is taught on deals 20000 to 20041; the benchmark's
 are 0 to `--seeds` - 1 of each family.
 
-On recorded tables three more rows need no search: a single call, the single call whose prompt scores highest
-on all tasks to search by, and self-consistency (votes or a model's choice among 3, 5 or 9) of about the cost
-of what the guided search found.
+On recorded tables five more rows need no search: a single call, the single call whose prompt scores highest
+on all tasks to search by, self-consistency (votes or a model's choice among 3, 5 or 9) of about the cost of
+what the guided search found, the recorded workflow that scores highest on all tasks to search by (`all
+known`: what an unlimited budget would choose), and the one that scores highest on the test tasks
+(`hindsight`).
 
 With `--unit calls` a budget of 1,000 is as many model calls as 1,000 runs of the portfolio's workflows take
 on average, with `--unit money` as many dollars.
@@ -56,10 +58,10 @@ from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
 from toolwright.workflow.search_loop import SearchBudget, SearchResult, WorkflowSearch
-from toolwright.workflow.selection import build_selection
+from toolwright.workflow.selection import GuidedSelection, build_selection
 from toolwright.workflow.simulate import PROMPTS
 from toolwright.workflow.table import RecordedTable, load_tables
-from toolwright.workflow.tree import Proposal
+from toolwright.workflow.tree import Job, Proposal, Tree
 
 TASKS, AFLOW_TASKS = 120, 40
 RECORDED = Path(__file__).with_name("recorded_workflows.yaml")
@@ -76,6 +78,7 @@ class Row:
     portfolio: bool = True
     edits: bool = True
     taught: bool = False
+    races: bool = True
 
 
 ROWS = {
@@ -86,6 +89,7 @@ ROWS = {
     "guided": Row("guided"),
     "taught": Row("guided", taught=True),
     # Without one part each. Without its value, the guided search is the greedy one.
+    "− racing": Row("guided", {"guided": {"first": 40}}, races=False),
     "− shared runs": Row("guided", {"guided": {"first": 40}}),
     "− portfolio": Row("guided", portfolio=False),
     "− edits": Row("guided", edits=False),
@@ -105,6 +109,13 @@ class CachedEditor(Editor):
 
 
 EDITOR = CachedEditor(OPERATORS, PROMPTS)
+
+
+class OneShare(GuidedSelection):
+    """No best-arm identification: a candidate gets its first runs and no others."""
+
+    def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
+        return [], True
 
 
 class NoEdits:
@@ -156,6 +167,8 @@ class RecordedWorld:
             "one call": single_call(),
             "best prompt": max((p.workflow for p in listed if p.workflow.calls == 1), key=self.seen),
             "self-consistency": min(votes, key=lambda vote: abs(self._mean(vote, whole, 2) - cost)),
+            "all known": max(self.table.programs.values(), key=self.seen),
+            "hindsight": max(self.table.programs.values(), key=self.truth),
         }
 
 
@@ -192,6 +205,11 @@ def searched(
     random.Random(world.setting).shuffle(tasks)
     carried = Portfolio.load().usable(world.editor) if row.portfolio else []
     most = budget * average_cost(world, unit) if unit != "runs" else None
+    selection = build_selection(search, tasks, carried=len(carried), prior=prior)
+    if not row.races:
+        assert isinstance(selection, GuidedSelection)
+        own = {"runs": selection.runs, "opening": selection.opening, "carried": selection.carried}
+        selection = OneShare(selection.settings, tasks, prior=prior, **own)
 
     async def go() -> SearchResult:
         found = WorkflowSearch(
@@ -200,7 +218,7 @@ def searched(
             kind=world.kind,
             start=single_call(),
             carried=carried,
-            selection=build_selection(search, tasks, carried=len(carried), prior=prior),
+            selection=selection,
             proposer=UniformProposer(world.editor) if row.edits else NoEdits(),
             runner=WorldRunner(world, unit=unit, most=math.inf if most is None else most),
             pool=None,

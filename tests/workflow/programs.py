@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from toolwright.rewards import Scorer
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import TaskEvaluator
-from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
+from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits, refs_of, swapped
 from toolwright.workflow.interpreter import WorkflowInterpreter
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
@@ -52,6 +53,20 @@ def simulated(
         SimulatedChat(world, latency_s=latency_s), runner=SimulatedRunner(), limits=limits
     )
     return world, TaskEvaluator(interpreter, Scorer(Reward(), default="numeric"))
+
+
+def renamed(workflow: Workflow, names: dict[str, str]) -> Workflow:
+    """The same workflow, some of its nodes called otherwise."""
+
+    def new(ref: Ref) -> Ref:
+        return Ref(names.get(ref.node, ref.node), ref.field)
+
+    swap = {ref: (new(ref),) for node in workflow.nodes for ref in node.refs}
+    swap |= {ref: (new(ref),) for ref in refs_of(workflow.output)}
+    nodes = tuple(
+        replace(node.reading(swap), name=names.get(node.name, node.name)) for node in workflow.nodes
+    )
+    return Workflow(nodes, swapped(workflow.output, swap), workflow.prompts)
 
 
 def mean(scores: Iterable[float]) -> float:

@@ -339,6 +339,7 @@ def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
         (graph("if problem < 3:\n    return problem\nreturn problem"), "is no condition that is known here"),
         (graph("if None < 3:\n    return problem\nreturn problem"), "`None < 3` fails"),
         (graph("return 'Do {way}'.format(wy=1)"), "nothing is given for 'way'"),
+        (graph("return f'{1 // 0}'"), "`1 // 0` cannot be computed"),
         (graph("return problem.split(' ')['a']"), "cannot be looked up before it runs"),
         (graph("return problem.split(' ', 1)[1]"), "cannot be said in a workflow"),
         (graph("for i in range(len(problem)):\n    pass\nreturn problem"), "cannot be said in a workflow"),

@@ -66,7 +66,7 @@ def test_two_files_are_the_two_splits(tmp_path: Path) -> None:
     assert {task.id.split(":")[0] for task in found.validation} == {"gsm8k_train.parquet"}
     assert {task.id.split(":")[0] for task in found.test} == {"gsm8k_test.parquet"}
     assert (len(found.validation), len(found.test)) == (3, 2)
-    with pytest.raises(UserError, match="validation_size=9, but there are 4 tasks"):
+    with pytest.raises(UserError, match=r"4 tasks of gsm8k to search by, not 9: set search\.tasks=4"):
         datasets.load("gsm8k", folder=tmp_path, validation_size=9)
 
 

@@ -75,7 +75,7 @@ def test_accept_comes_first_and_changes_nothing() -> None:
     ],
 )
 def test_an_edit_does_what_it_says(edits: list[str], shown: str) -> None:
-    assert shown in as_text(built(*edits), literals=False)
+    assert shown in as_text(built(*edits))
 
 
 def test_removing_undoes_adding() -> None:

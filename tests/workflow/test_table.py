@@ -173,3 +173,10 @@ def test_tables_are_written_whole_and_read_back(file: Path, tmp_path: Path) -> N
     (tmp_path / "bad.json.gz").write_bytes((tmp_path / "two.json.gz").read_bytes()[:-40])
     with pytest.raises(Exception, match="no recorded tables"):
         load_tables(tmp_path / "bad.json.gz")
+
+
+def test_a_table_is_recorded_of_a_model_that_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["workflow", "record", str(tmp_path / "tables.json.gz"), "executor.name=simulated"]) == 2
+    assert "say executor.name=chat" in capsys.readouterr().err

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.json_server import json_server
 from toolwright.cli import main
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.rollouts import files, read
+from toolwright.sandbox import layers, local
+from toolwright.workflow import training
+from toolwright.workflow.graph import PROBLEM, Node, Ref
+from toolwright.workflow.program import Workflow
 from toolwright.workflow.record import records
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;?!'\"()[]{}<>/\\_-+=*#`\n"
@@ -34,6 +40,33 @@ def data(tmp_path: Path) -> Path:
     rows = [{**row, "prompt": [{"role": "user", "content": f"{n}?"}]} for n in range(100)]
     (tmp_path / "sevens.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return tmp_path / "sevens.jsonl"
+
+
+def test_programs_of_all_attempts_run_on_the_server_that_the_training_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = layers.missing()
+    if missing:
+        pytest.skip(f"this kernel lacks layers of isolation: {missing}")
+    program = Node("program", "Programmer", {"problem": (PROBLEM,)})
+    workflow = Workflow((program,), output=(Ref("program", "output"),), prompts={})
+    (tmp_path / "workflow.json").write_text(json.dumps(workflow.to_json()))
+    reply = {"role": "assistant", "content": "```python\ndef solve():\n    return 6 * 7\n```"}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "usage": usage}
+    answer["choices"] = [{"index": 0, "finish_reason": "stop", "message": reply}]
+    task = {"id": "1", "prompt": [{"role": "user", "content": "6 × 7?"}], "data_source": "", "extra_info": {}}
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv(training.WORKFLOW, str(tmp_path / "workflow.json"))
+    with (
+        training._sandbox(workflow.to_json()) as address,
+        json_server(lambda *_: answer) as model,
+    ):
+        assert address
+        monkeypatch.setenv(training.SANDBOX, address)
+        monkeypatch.setattr(local, "local_server", None)  # a second server cannot be started
+        policy = {"model": "m", "base_url": f"{model}/v1"}
+        assert asyncio.run(training.solve(task, policy)) == "42"
 
 
 @pytest.mark.slow

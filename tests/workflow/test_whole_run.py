@@ -13,6 +13,7 @@ from toolwright.cli import main
 from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
 from toolwright.workflow.aflow.folder import Folder
+from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
@@ -134,6 +135,52 @@ def test_a_search_of_aflows_is_gone_on_with(run: Path, tmp_path: Path) -> None:
     assert all(after[last + row.number - 3].workflow.fingerprint == row.workflow.fingerprint for row in new)  # type: ignore[union-attr]
 
 
+def test_a_budget_too_small_for_the_portfolio_is_spent_on_edits(tmp_path: Path) -> None:
+    words = [*QUICK, "search.runs=10", f"run.dir={tmp_path}", "run.name=ten"]
+    assert main(words) == 0
+    (record,) = records(tmp_path / "ten").values()
+    assert sum(row.runs for row in record.rows) == 10
+    assert record.why == "budget"
+
+
+def test_a_tool_is_an_operator_of_a_search_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*QUICK, *SMALL, "search.runs=60", f"run.dir={tmp_path}"]
+    tool = ["search.portfolio=none", "search.operators=[Custom,tool.calculator]"]
+    assert main([*words, *tool, "run.name=tool"]) == 0
+    (record,) = records(tmp_path / "tool").values()
+    assert any("tool.calculator" in row.edit and row.runs for row in record.rows)
+    start = tmp_path / "start.json"
+    start.write_text(json.dumps(applied(single_call(), parse("add tool.calculator after solve")).to_json()))
+    assert main([*words, f"search.start={start}", "run.name=unnamed"]) == 2
+    assert "needs tool.calculator among search.operators" in capsys.readouterr().err
+
+
+def test_an_operator_of_ones_own_is_searched_and_written(tmp_path: Path) -> None:
+    (tmp_path / "shout.py").write_text(
+        "from toolwright.workflow.operators import Operator, Port\n\n\n"
+        "class Shout(Operator):\n"
+        "    name, ports, fields = 'Shout', {'input': Port()}, {'loud': 'text'}\n\n"
+        "    async def __call__(self, step, inputs, settings):\n"
+        "        return {'loud': inputs['input'].upper()}\n"
+    )
+    own = f"search.operators=[Custom,'{tmp_path / 'shout.py'}:Shout']"
+    words = [*QUICK, *SMALL, own, "search.portfolio=none", "search.runs=60", f"run.dir={tmp_path}"]
+    assert main([*words, "run.name=own"]) == 0
+    rounds = (tmp_path / "own/workspace/simulated/workflows").glob("round_*/graph.py")
+    assert any("self.shout = operator.Shout(self.llm)" in file.read_text() for file in rounds)
+    assert main(["workflow", "show", str(tmp_path / "own"), "--full"]) == 0
+
+
+def test_other_searches_teach_a_small_budget_alone(run: Path, tmp_path: Path) -> None:
+    words = [*QUICK, *SMALL, "data=[simulated-9]", f"search.pool={run / 'pool.db'}", f"run.dir={tmp_path}"]
+    for name, runs in (("small", 60), ("large", 501)):
+        assert main([*words, f"search.runs={runs}", f"run.name={name}"]) == 0
+    assert json.loads((tmp_path / "small/prior_math.json").read_text())["names"]
+    assert not (tmp_path / "large/prior_math.json").exists()
+
+
 def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     words = [
         *QUICK,
@@ -157,6 +204,8 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
         (["search.start=nowhere.json"], "nowhere.json"),
         (["search.operators=[Custom,ScEnsembel]"], "did you mean 'ScEnsemble'?"),
         ([*RECORDED, "data=[gsm9k]"], "did you mean 'gsm8k'?"),
+        ([f"search.pool={__file__}"], "no experience pool"),
+        (["search.pool=/dev/null/pool.db"], "no experience pool"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_written(

@@ -1,4 +1,4 @@
-"""The canonical form of a workflow: equal for workflows that differ only in names, order or dead nodes."""
+"""What a workflow means: equal for workflows that differ only in names, order or dead nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUNDS = 2  # of looking up and down the graph; workflows are far too small to 
 
 
 def fingerprint(plain: Graph) -> str:
-    """Hash the canonical form of a simplified workflow, prompts by their text."""
+    """Hash a simplified workflow, nodes by their place and prompts by their text."""
     numbers = {name: place for place, name in enumerate(_order(plain))}
     lists: list[Any] = [
         _as_lists(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
@@ -27,21 +27,6 @@ def fingerprint(plain: Graph) -> str:
         [_piece(piece, lambda ref: [numbers.get(ref.node, TASK), ref.field]) for piece in plain.output]
     )
     return hashlib.sha256(json.dumps(lists).encode()).hexdigest()[:24]
-
-
-def canonical(plain: G) -> G:
-    """Put the nodes of a simplified workflow into canonical order, each named after its operator."""
-    order = _order(plain)
-    names: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-    for name in order:
-        stem = snake(plain.by_name[name].operator)
-        counts[stem] += 1
-        names[name] = stem if counts[stem] == 1 else f"{stem}_{counts[stem]}"
-    renamed = rename_nodes(plain, names)
-    nodes = tuple(_ports_sorted(renamed.by_name[names[name]], list(names.values())) for name in order)
-    used = sorted({node.prompt for node in nodes} - {""})
-    return type(plain)(nodes, renamed.output, {n: plain.prompts[n] for n in used if n in plain.prompts})
 
 
 def identities(workflow: Graph) -> dict[str, tuple[str, int]]:
@@ -75,18 +60,6 @@ def simplify(workflow: G) -> G:
         if simpler == workflow:
             return workflow
         workflow = simpler
-
-
-def rename_nodes(workflow: G, names: dict[str, str]) -> G:
-    def new(ref: Ref) -> Ref:
-        return Ref(names.get(ref.node, ref.node), ref.field)
-
-    swap = {ref: (new(ref),) for node in workflow.nodes for ref in node.refs}
-    swap |= {ref: (new(ref),) for ref in refs_of(workflow.output)}
-    nodes = tuple(
-        replace(node.reading(swap), name=names.get(node.name, node.name)) for node in workflow.nodes
-    )
-    return type(workflow)(nodes, swapped(workflow.output, swap), workflow.prompts)
 
 
 def snake(name: str) -> str:
@@ -231,23 +204,6 @@ def _as_lists(workflow: Graph, node: Node, shown: Any) -> list[Any]:
 
 def _piece(piece: Piece, shown: Any) -> Any:
     return shown(piece) if isinstance(piece, Ref) else re.sub(r"\s+", " ", piece)
-
-
-def _ports_sorted(node: Node, order: list[str]) -> Node:
-    """Inputs in the operator's own order, samples in that of the nodes."""
-    inputs = {}
-    for name, port in node.kind.ports.items():
-        pieces = node.inputs.get(name, ())
-        if port.kind == "texts":
-            place = {name: at for at, name in enumerate(order)}
-            pieces = tuple(
-                sorted(
-                    pieces, key=lambda p: (place.get(p.node, -1), p.field) if isinstance(p, Ref) else (-2, p)
-                )
-            )
-        if pieces:
-            inputs[name] = pieces
-    return replace(node, inputs=inputs)
 
 
 def _words(text: str) -> str:

@@ -23,7 +23,8 @@ def problems(workflow: Graph, limits: WorkflowLimits, offers: Set[str] | None = 
         found += _node(workflow, node, limits)
         if offers is not None and is_known(node.operator):
             lacking = sorted(node.kind.needs - offers)
-            found += [f"node {node.name!r}: {node.operator} needs {_NEEDS.get(n, n)}" for n in lacking]
+            missing = (_NEEDS.get(name, f"{name} among search.operators") for name in lacking)
+            found += [f"node {node.name!r}: {node.operator} needs {what}" for what in missing]
     found += [f"output: {text}" for text in _pieces(workflow, workflow.output, Port("text"))]
     if not workflow.output:
         found.append("output: nothing is returned")

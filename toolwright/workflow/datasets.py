@@ -69,8 +69,8 @@ def load(
     sources = {task.data_source for task in every}
     return DataSet(
         label,
-        _sized(validation, validation_size, f"{label}: validation_size"),
-        _sized(test, test_size, f"{label}: test_size"),
+        _sized(validation, validation_size, f"of {label} to search by", "search.tasks"),
+        _sized(test, test_size, f"of {label} to be judged by", "search.held_out"),
         sources.pop() if len(sources) == 1 else "data_source",
         _digest(every),
     )
@@ -133,9 +133,10 @@ def _shuffled(tasks: list[Task], seed: int) -> list[Task]:
     return random.Random(seed).sample(tasks, len(tasks))
 
 
-def _sized(tasks: list[Task], size: int | None, what: str) -> list[Task]:
+def _sized(tasks: list[Task], size: int | None, purpose: str, key: str) -> list[Task]:
     if size is not None and size > len(tasks):
-        raise UserError(f"{what}={size}, but there are {len(tasks)} tasks")
+        found = len(tasks)
+        raise UserError(f"there are {found} tasks {purpose}, not {size}: set {key}={found} or less")
     return tasks if size is None else tasks[:size]
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from toolwright.observe import svg
 from toolwright.observe.attempt import visible
-from toolwright.workflow.aflow.write import write
 from toolwright.workflow.graph import Node, refs_of
 from toolwright.workflow.operators import CHOOSE, TASK
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.record import CandidateRow, Record, records
+from toolwright.workflow.record import CandidateRow, Record, code, records
 
 BOX, TALL, GAP, ACROSS = 150, 40, 34, 24  # pixels of a node, and between nodes
 STEP, LINE = 58, 11  # pixels between generations of the tree, and between its leaves
@@ -54,13 +53,8 @@ def section(name: str, record: Record) -> str:
         "<h3>Every candidate <small>larger with more runs, darker with a higher score, ringed on the way to "
         f'the best; a cross was refused</small></h3><div class="box scroll">{tree(record)}</div>'
         f'<details class="box"><summary>The best as code <small>AFlow\'s form</small></summary>'
-        f"<pre>\n{escape(visible(_code(best.workflow)))}</pre></details>"
+        f"<pre>\n{escape(visible(code(record)))}</pre></details>"
     )
-
-
-def _code(workflow: Workflow) -> str:
-    graph, prompt = write(workflow)
-    return f"# graph.py\n{graph}\n\n# prompt.py\n{prompt}"
 
 
 def _score(row: CandidateRow) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from toolwright.trajectory import Segment, Task, Trajectory
-from toolwright.workflow.interpreter import Blame, Trace, WorkflowAllowance, WorkflowInterpreter
+from toolwright.workflow.interpreter import Blame, Trace, WorkflowInterpreter
 from toolwright.workflow.program import Workflow
 
 if TYPE_CHECKING:
@@ -52,11 +52,8 @@ class TaskEvaluator:
         *,
         offers: Set[str] | None = None,
         parallel: int = 16,
-        allowance: WorkflowAllowance | None = None,
     ) -> None:
-        """`allowance`: what each workflow may use for the tasks of one evaluation together."""
-        self.interpreter, self.scorer = interpreter, scorer
-        self.offers, self.parallel, self.allowance = offers, parallel, allowance
+        self.interpreter, self.scorer, self.offers, self.parallel = interpreter, scorer, offers, parallel
 
     async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
         traces = await self.traces(workflow, tasks)
@@ -67,14 +64,13 @@ class TaskEvaluator:
         wrong = workflow.problems(self.interpreter.limits, self.offers)
         if wrong:
             return [Trace(task.id, failure=f"refused: {wrong[0]}", blame="workflow") for task in tasks]
-        allowance = None if self.allowance is None else replace(self.allowance)
         if not self.interpreter.side_by_side:
-            return [await self.interpreter.run(workflow, task, allowance) for task in tasks]
+            return [await self.interpreter.run(workflow, task) for task in tasks]
         places = asyncio.Semaphore(self.parallel)
 
         async def one(task: Task) -> Trace:
             async with places:
-                return await self.interpreter.run(workflow, task, allowance)
+                return await self.interpreter.run(workflow, task)
 
         running = [asyncio.ensure_future(one(task)) for task in tasks]
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError
 from toolwright.providers import ChatModel, close
@@ -20,9 +20,16 @@ from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.graph import WorkflowLimits
-from toolwright.workflow.interpreter import CodeRunner, CodeSandbox, WorkflowInterpreter, seed_of
+from toolwright.workflow.interpreter import (
+    CodeRunner,
+    CodeSandbox,
+    WorkflowInterpreter,
+    seed_of,
+    toolbox_of,
+)
+from toolwright.workflow.operators import TOOL
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
-from toolwright.workflow.table import RecordedExecutor, RecordedTable
+from toolwright.workflow.table import RecordedExecutor
 
 if TYPE_CHECKING:
     from toolwright.rewards import Scorer
@@ -100,72 +107,31 @@ class _CostLimitClient:
         self.account.settle.remote(self.worker, number, used)
 
 
-class Executor(Protocol):
-    """A model and a data set to run workflows on: plain data, opened in the process that makes the runs."""
-
-    @property
-    def limits(self) -> WorkflowLimits: ...
-
-    @property
-    def parallel(self) -> int:
-        """Runs that a worker makes concurrently."""
-        ...
-
-    @property
-    def setting(self) -> str:
-        """The name of all that a score depends on: data set and content, split, model, server, sampling."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """The kind of problems: math, code or question."""
-        ...
-
-    @property
-    def operators(self) -> Sequence[str]: ...
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """Prompts that edits may use, by name."""
-        ...
-
-    @property
-    def offers(self) -> Set[str] | None:
-        """What the tasks have of the operators' `needs`; None: everything."""
-        ...
-
-    @property
-    def recorded(self) -> RecordedTable | None:
-        """The table that it replays, if it is no model."""
-        ...
-
-    def tasks(self) -> Sequence[Task]: ...
-
-    def open(self) -> RunMaker: ...
-
-
-class RunMaker(Protocol):
-    """An executor in the process that makes its runs: an evaluator for each repeat."""
-
-    def __call__(self, repeat: int) -> Evaluator: ...
-
-    async def close(self) -> None: ...
-
-
 class OpenExecutor:
     """An executor in the process that makes its runs: an evaluator for each repeat, over one chat model, one
-    scorer and one code runner. Another repeat of the same run is another sample."""
+    scorer, one code runner and one toolbox. Another repeat of the same run is another sample."""
 
     def __init__(
-        self, chat: ChatModel, scorer: Scorer, runner: CodeRunner, evaluator: Callable[[int], Evaluator]
+        self,
+        executor: SimulatedExecutor | ChatExecutor,
+        chat: ChatModel,
+        scorer: Scorer,
+        runner: CodeRunner,
+        *,
+        seed: Callable[[int], int],
+        **sampling: Any,
     ) -> None:
-        self.chat, self.scorer, self.runner = chat, scorer, runner
-        self._evaluator = evaluator
+        self.executor, self.chat, self.scorer, self.runner = executor, chat, scorer, runner
+        self.tools, self.seed, self.sampling = toolbox_of(executor.tools), seed, sampling
         self._made: dict[int, Evaluator] = {}
 
     def __call__(self, repeat: int) -> Evaluator:
         if repeat not in self._made:
-            self._made[repeat] = self._evaluator(repeat)
+            own, how = self.executor, {"runner": self.runner, "tools": self.tools, **self.sampling}
+            interpreter = WorkflowInterpreter(self.chat, limits=own.limits, seed=self.seed(repeat), **how)
+            self._made[repeat] = TaskEvaluator(
+                interpreter, self.scorer, offers=own.offers, parallel=own.parallel
+            )
         return self._made[repeat]
 
     async def close(self) -> None:
@@ -174,6 +140,7 @@ class OpenExecutor:
             ending.callback(self.scorer.close)
             ending.push_async_callback(close, self.chat)
             ending.push_async_callback(self.runner.close)
+            ending.push_async_callback(self.tools.close)
 
 
 def build_executor(
@@ -186,6 +153,7 @@ def build_executor(
 ) -> Executor:
     """Build the executor of one of the configuration's data sets."""
     search, executor = config.search, config.executor
+    tools = tuple(name for name in search.operators if name.startswith(TOOL))
     if executor.name == "simulated":
         number = name.removeprefix("simulated").lstrip("-")
         if number and not number.isdigit():
@@ -197,6 +165,7 @@ def build_executor(
             latency_s=executor.latency_s,
             parallel=executor.parallel,
             cost_limit=cost_limit,
+            tools=tools,
         )
     if executor.name == "recorded":
         return RecordedExecutor(
@@ -217,7 +186,7 @@ def build_executor(
         name=name,
         chosen=tuple(found.test if held_out else found.validation),
         scorer=found.scorer,
-        found=found.offers | {"sandbox"},
+        found=found.offers,
         split="test" if held_out else "validation",
         data=found.digest,
         chat=chat.model_dump_json(),
@@ -226,6 +195,7 @@ def build_executor(
         cache=cache,
         parallel=executor.parallel,
         cost_limit=cost_limit,
+        tools=tools,
     )
 
 
@@ -252,6 +222,7 @@ class SimulatedExecutor:
     latency_s: float = 0.0
     parallel: int = 16
     cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
+    tools: tuple[str, ...] = ()  # operators that are tools
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
     recorded: None = None
 
@@ -272,8 +243,8 @@ class SimulatedExecutor:
         return PROMPTS
 
     @property
-    def offers(self) -> Set[str] | None:
-        return None
+    def offers(self) -> Set[str]:
+        return {"sandbox", *self.tools}
 
     def tasks(self) -> Sequence[Task]:
         return World.drawn(self.seed).tasks(self.count, split=self.split)
@@ -287,15 +258,10 @@ class SimulatedExecutor:
         if self.cost_limit is not None:
             price = Price(input=world.price_in, output=world.price_out)
             chat = Budgeted(chat, self.cost_limit.open(), price=price)
-        scorer, runner = Scorer(schema.Reward(workers=1), default="numeric"), SimulatedRunner()
-
-        def evaluator(repeat: int) -> Evaluator:
-            own = WorkflowInterpreter(
-                chat, runner=runner, limits=self.limits, seed=seed_of(self.seed, repeat)
-            )
-            return TaskEvaluator(own, scorer, parallel=self.parallel)
-
-        return OpenExecutor(chat, scorer, runner, evaluator)
+        scorer = Scorer(schema.Reward(workers=1), default="numeric")
+        return OpenExecutor(
+            self, chat, scorer, SimulatedRunner(), seed=lambda repeat: seed_of(self.seed, repeat)
+        )
 
 
 MATH = ("Custom", "ScEnsemble", "Vote", "Programmer", "Review", "Revise", "Format")
@@ -321,11 +287,13 @@ class ChatExecutor:
     cache: str | None = None
     parallel: int = 16
     cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
+    tools: tuple[str, ...] = ()  # operators that are tools
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
     recorded: None = None
 
     @property
     def setting(self) -> str:
+        """The name of all that a score depends on: data set and content, split, model, server, sampling."""
         model = ChatSettings.model_validate_json(self.chat)
         rest = {**model.identity(), "max_tokens": self.max_tokens, "data": self.data, "scorer": self.scorer}
         told = json.dumps(rest, sort_keys=True, default=str).encode()
@@ -338,6 +306,7 @@ class ChatExecutor:
 
     @property
     def kind(self) -> str:
+        """The kind of problems: math, code or question."""
         from toolwright.rewards import SCORERS
 
         if "entry_point" in self.found:
@@ -356,8 +325,8 @@ class ChatExecutor:
         return PROMPTS if self.kind != "code" else {}
 
     @property
-    def offers(self) -> Set[str] | None:
-        return self.found
+    def offers(self) -> Set[str]:
+        return self.found.union({"sandbox"}, self.tools)
 
     def tasks(self) -> Sequence[Task]:
         return self.chosen
@@ -372,18 +341,10 @@ class ChatExecutor:
             budget=None if self.cost_limit is None else self.cost_limit.open(),
             cache=None if self.cache is None else Path(self.cache),
         )
+        sampling = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         scorer = Scorer(schema.Reward(), default=self.scorer)
-        runner = CodeSandbox()
+        return OpenExecutor(self, chat, scorer, CodeSandbox(), seed=lambda repeat: repeat, **sampling)
 
-        def evaluator(repeat: int) -> Evaluator:
-            own = WorkflowInterpreter(
-                chat,
-                runner=runner,
-                limits=self.limits,
-                seed=repeat,
-                temperature=self.temperature,
-                max_tokens=self.max_tokens,
-            )
-            return TaskEvaluator(own, scorer, offers=self.offers, parallel=self.parallel)
 
-        return OpenExecutor(chat, scorer, runner, evaluator)
+# A model and a data set to run workflows on: plain data, opened in the process that makes the runs.
+Executor = SimulatedExecutor | ChatExecutor | RecordedExecutor

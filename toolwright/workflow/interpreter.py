@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.providers.budget import BudgetSpent
+from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 from toolwright.workflow.graph import Node, Pieces, Ref, WorkflowLimits, refs_of
-from toolwright.workflow.operators import CHOOSE, TASK
+from toolwright.workflow.operators import CHOOSE, TASK, TOOL
 from toolwright.workflow.program import Workflow
 
 if TYPE_CHECKING:
     from toolwright.providers import ChatModel
     from toolwright.sandbox.client import Client, ExecutionResult
     from toolwright.tools.call import ToolRequest
-    from toolwright.tools.toolbox import Toolbox
 
 
 log = logging.getLogger(__name__)
@@ -83,26 +83,6 @@ class Trace:
     tokens: int = 0
 
 
-@dataclass
-class WorkflowAllowance:
-    """What a workflow may use for all its tasks together, shared by concurrent runs."""
-
-    calls: int | None = None
-    tokens: int | None = None
-    money: float | None = None
-
-    def spend(self, *, calls: int = 0, tokens: int = 0, money: float = 0.0) -> None:
-        self.calls = None if self.calls is None else self.calls - calls
-        self.tokens = None if self.tokens is None else self.tokens - tokens
-        self.money = None if self.money is None else self.money - money
-
-    @property
-    def lacking(self) -> str:
-        """The resource that is used up; "" if none."""
-        left = {"calls": self.calls, "tokens": self.tokens, "money": self.money}
-        return next((name for name, amount in left.items() if amount is not None and amount <= 0), "")
-
-
 class WorkflowInterpreter:
     """Runs workflows on tasks. It holds what all runs share, and no state of a single run."""
 
@@ -123,19 +103,16 @@ class WorkflowInterpreter:
         # A model that answers at once gains nothing from concurrent calls.
         self.side_by_side = bool(getattr(chat, "waits", True))
 
-    async def run(self, workflow: Workflow, task: Task, allowance: WorkflowAllowance | None = None) -> Trace:
+    async def run(self, workflow: Workflow, task: Task) -> Trace:
         """Run a workflow on a task; failures are part of the trace. Raises a UserError or BudgetSpent."""
-        attempt = _Attempt(self, workflow, task, allowance)
+        attempt = _Attempt(self, workflow, task)
         trace, started = attempt.trace, time.perf_counter()
         try:
             async with asyncio.timeout(self.limits.seconds):
                 trace.answer = await attempt.text(workflow.output)
         except TimeoutError:
             trace.blame, trace.failure = "workflow", f"it took longer than {self.limits.seconds:g} s"
-        except (
-            LimitReached,
-            TaskFailure,
-        ) as error:  # a call that a provider refuses for its content is its own
+        except (LimitReached, TaskFailure) as error:  # also what a provider refuses to answer
             trace.blame, trace.failure = "workflow", str(error)
         except InfrastructureFailure as error:
             trace.blame, trace.failure = "infrastructure", str(error)
@@ -151,15 +128,8 @@ _numbers = itertools.count()
 class _Attempt:
     """One workflow on one task."""
 
-    def __init__(
-        self,
-        interpreter: WorkflowInterpreter,
-        workflow: Workflow,
-        task: Task,
-        allowance: WorkflowAllowance | None,
-    ) -> None:
+    def __init__(self, interpreter: WorkflowInterpreter, workflow: Workflow, task: Task) -> None:
         self.interpreter, self.workflow, self.task = interpreter, workflow, task
-        self.allowance = allowance
         self.name = f"{task.id}/{next(_numbers)}"  # two workflows may try one task at once
         self.trace = Trace(task.id)
         self._asked = 0
@@ -259,10 +229,6 @@ class _Attempt:
             raise LimitReached(f"it used more than {limits.tokens} tokens")
         if limits.money is not None and trace.cost >= limits.money:
             raise LimitReached(f"it cost more than ${limits.money:g}")
-        if self.allowance is not None:
-            if lacking := self.allowance.lacking:
-                raise LimitReached(f"the {lacking} that the workflow may use for all its tasks are used up")
-            self.allowance.spend(calls=1)
         self._asked += 1
         identity, _ = self.workflow.identities[step.node.name]
         reply = await own.chat.complete(
@@ -274,8 +240,6 @@ class _Attempt:
         tokens = reply.prompt_tokens + reply.completion_tokens
         trace.tokens += tokens
         trace.cost += reply.cost or 0.0
-        if self.allowance is not None:
-            self.allowance.spend(tokens=tokens, money=reply.cost or 0.0)
         trace.calls.append(
             ModelCall(
                 step.node.name,
@@ -318,11 +282,16 @@ class Step:
     async def call_tool(self, call: ToolRequest) -> str:
         tools = self._attempt.interpreter.tools
         if tools is None:
-            raise UserError(f"{self.node.operator} is a tool, and none are configured; see docs/tools.md")
+            raise UserError(f"{self.node.operator} is a tool, and no toolbox was given to call it in")
         return (await tools.call(call, attempt=self._attempt.name)).text
 
     def note(self, text: str) -> None:
         self._attempt.trace.notes.append(f"{self.node.name}: {text}")
+
+
+def toolbox_of(operators: Iterable[str]) -> Toolbox:
+    """The tools among operators, each with its defaults."""
+    return Toolbox({name.removeprefix(TOOL): {} for name in operators if name.startswith(TOOL)})
 
 
 def problem_of(task: Task) -> str:

@@ -20,20 +20,22 @@ from toolwright.observe.report import write_report
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.workflow import config as schema
 from toolwright.workflow.aflow.folder import Folder, Journal, SearchStart, named
-from toolwright.workflow.aflow.write import write
+from toolwright.workflow.aflow.write import write_files
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.executors import CostLimit, Executor, build_executor, chat_settings
 from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio, read_workflow
 from toolwright.workflow.prior import Prior
-from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.record import FOLDER, Record
 from toolwright.workflow.runners import LocalRunner, RayRunner
 from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
 from toolwright.workflow.tree import Proposal, schedule
+
+TAUGHT_RUNS = 500  # of a larger budget a search learns more by itself than others can tell it
 
 
 class SearchRun:
@@ -87,24 +89,13 @@ class SearchRun:
         record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
         record.save(self._file(name))
         journal.write(search, range(len(search.tree)))  # later runs change earlier scores
-        self._write_best(name, found.best.workflow)
+        write_files(self.folder.path / "best" / stem(name), found.best.workflow, data_set=named(name))
         return record
-
-    def _write_best(self, name: str, workflow: Workflow) -> None:
-        """Write the best workflow in AFlow's form."""
-        place = self.folder.path / "best" / stem(name)
-        place.mkdir(parents=True, exist_ok=True)
-        for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=named(name)), strict=True):
-            (place / file).write_text(text, encoding="utf-8")
 
     def _cost_limit(self, name: str) -> CostLimit | None:
         """The cost limit of a data set; a resumed search reads from its file what was spent."""
-        cost = self.config.search.cost
-        return (
-            None
-            if cost is None
-            else CostLimit(cost, str(self.folder.path.absolute() / f"cost/{stem(name)}.db"))
-        )
+        cost, file = self.config.search.cost, self.folder.path.absolute() / f"cost/{stem(name)}.db"
+        return None if cost is None else CostLimit(cost, str(file))
 
     def _bench(self, name: str) -> LocalRunner | RayRunner:
         runtime, executor, cost_limit = self.config.runtime, self.executors[name], self.cost_limits[name]
@@ -123,7 +114,8 @@ class SearchRun:
         search = self.config.search
         tasks = [task.id for task in executor.tasks()]
         random.Random(f"{self.config.run.seed}/{executor.setting}").shuffle(tasks)
-        prior = self._prior(executor.kind) if search.select == "guided" else None
+        taught = search.select == "guided" and search.runs <= TAUGHT_RUNS
+        prior = self._prior(executor.kind) if taught else None
         if executor.recorded is not None:
             most = min(search.guided.repeats, executor.recorded.repeats)
             search = search.model_copy(update={"guided": search.guided.model_copy(update={"repeats": most})})
@@ -215,6 +207,8 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
             build_executor(config, name, held_out=held_out).tasks()
     begun(config.search)
     listed(config.search)
+    if config.search.pool is not None:
+        ExperiencePool(config.search.pool)
     for name in config.search.operators:
         operator(name)
     if config.proposer.name == "chat":

@@ -12,7 +12,7 @@ from toolwright.ui.view import ViewAnswer, of_rows
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.record import FOLDER, CandidateRow, Record
 
-COLUMNS = ("search", "number", "parent", "edit", "score", "sd", "mean", "runs", "cost", "prior", "failure")
+COLUMNS = ("search", "number", "parent", "edit", "score", "sd", "mean", "runs", "cost", "failure")
 
 
 def searches(run: OpenRun, query: Query) -> ViewAnswer:

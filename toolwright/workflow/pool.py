@@ -99,7 +99,6 @@ class Store:
         mine: tuple[int, sqlite3.Connection] | None = getattr(self._local, "db", None)
         if mine is None or mine[0] != os.getpid():
             db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-            db.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
             # Turning the log on takes a lock that no busy handler waits for.
             _patiently(lambda: db.execute("PRAGMA journal_mode=WAL"))
             db.execute("PRAGMA synchronous=FULL")
@@ -161,7 +160,10 @@ class ExperiencePool:
                 f"the experience pool {path} is a file of {host}, and this is {socket.gethostname()}: "
                 "pass ExperiencePool.serve(NAME) to workers on other machines"
             )
-        self._store = Store(Path(path).expanduser().absolute())
+        try:
+            self._store = Store(Path(path).expanduser().absolute())
+        except (OSError, sqlite3.Error) as error:
+            raise UserError(f"{path} is no experience pool, and none can be made there: {error}") from None
         self.address = f"{socket.gethostname()}@{self._store.path}"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -37,10 +37,6 @@ class Workflow(Graph):
         """For each live node a hash of what it computes, and the number of its first sample."""
         return canonical.identities(self)
 
-    def canonical(self) -> Workflow:
-        """The form that all equivalent workflows share, if their prompts are called alike."""
-        return canonical.canonical(self.simplified)
-
     def problems(self, limits: WorkflowLimits | None = None, offers: Set[str] | None = None) -> list[str]:
         """List everything that is wrong with it; an empty list for one that may run. Makes no call.
 

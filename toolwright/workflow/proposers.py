@@ -53,10 +53,6 @@ class WorkflowState:
         return f"{self.setting}/{self.workflow.fingerprint}"
 
     @property
-    def operators(self) -> list[str]:
-        return self.workflow.operators
-
-    @property
     def report(self) -> str:
         """The state for a chat model: also prompts, scores, the edits tried and the budget."""
         lines = [f"problems: {self.kind}", as_text(self.workflow)]

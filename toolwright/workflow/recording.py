@@ -151,6 +151,8 @@ def _of_both_splits(
     config: WorkflowConfig, name: str, *, cache: str
 ) -> tuple[dict[str, list[str]], ChatExecutor]:
     """The ids of the tasks by split, and an executor of them all. Smaller data sets are taken whole."""
+    if config.executor.name != "chat":
+        raise UserError("a table is recorded of a model that answers: say executor.name=chat")
     search = config.search
     whole = load(name, folder=Path(search.folder), seed=config.run.seed)
     sizes = {
@@ -161,6 +163,5 @@ def _of_both_splits(
     parts = {split: build_executor(config, name, held_out=split == "test", cache=cache) for split in SPLITS}
     ids = {split: [task.id for task in part.tasks()] for split, part in parts.items()}
     one = parts["validation"]
-    if not isinstance(one, ChatExecutor):
-        raise UserError("a table is recorded of a model that answers: say executor.name=chat")
+    assert isinstance(one, ChatExecutor)
     return ids, replace(one, chosen=tuple(t for part in parts.values() for t in part.tasks()), split="both")

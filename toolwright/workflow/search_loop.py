@@ -116,8 +116,8 @@ class WorkflowSearch:
         return SearchResult(self.tree, best, scores, self.rounds, self.selection.expected(best), why)
 
     async def _decide(self, rng: random.Random) -> list[Job]:
-        if self._carried:
-            return self._carried_jobs()
+        if self._carried and (jobs := self._carried_jobs()):
+            return jobs
         while (wanting := self.selection.unlisted(self.tree, rng)) is not None:
             if not await self._offer(wanting):
                 return []

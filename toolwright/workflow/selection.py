@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Protocol
 
 import numpy as np
 
@@ -35,56 +34,55 @@ def mixed(scores: Sequence[float], *, alpha: float, mix: float) -> np.ndarray:
     return mix / len(given) + (1 - mix) * weights / weights.sum()
 
 
-class Selection(Protocol):
+class Selection:
     """Decides each round from what is committed alone: no clock, no number of workers."""
 
     width: int
 
     def look(self, tree: Tree) -> None:
         """Update the estimates after a commit."""
-        ...
 
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
         """Select the candidate to expand; None: no candidate has an untried edit."""
-        ...
+        raise NotImplementedError
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         """Select one of its options."""
-        ...
+        return rng.choice(tree.fresh(parent))
 
     def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
         """A candidate whose edits have to be known before the round is decided."""
-        ...
+        return None
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         """Further runs of existing candidates, and whether new ones may be taken up in this round."""
-        ...
+        raise NotImplementedError
 
-    def first_runs(self, candidate: Candidate) -> tuple[Run, ...]: ...
+    def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
+        raise NotImplementedError
 
-    def best(self, tree: Tree) -> Candidate: ...
+    def best(self, tree: Tree) -> Candidate:
+        raise NotImplementedError
 
-    def converged(self, tree: Tree) -> bool: ...
+    def converged(self, tree: Tree) -> bool:
+        raise NotImplementedError
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
         """The estimated score: mean and standard deviation."""
-        ...
+        raise NotImplementedError
 
     def expected(self, best: Candidate) -> float:
         """What the chosen one is expected to score on other tasks."""
-        ...
+        return self.score(best)[0]
 
 
-class AflowSelection:
+class AflowSelection(Selection):
     """AFlow's selection: one candidate a round, on every task, `repeats` times; the highest mean wins."""
 
     width = 1
 
     def __init__(self, settings: Aflow, order: Sequence[Run]) -> None:
         self.settings, self.order = settings, order
-
-    def look(self, tree: Tree) -> None:
-        pass
 
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
         ranked = sorted(
@@ -99,12 +97,6 @@ class AflowSelection:
         if not alive:
             return None
         return rng.choices([c for c, _ in alive], [p for _, p in alive])[0]
-
-    def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
-        return rng.choice(tree.fresh(parent))
-
-    def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        return None
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         return [], True
@@ -129,16 +121,13 @@ class AflowSelection:
         count = max(1, len(candidate.runs))
         return candidate.mean, math.sqrt(max(candidate.mean * (1 - candidate.mean), 0.01) / count)
 
-    def expected(self, best: Candidate) -> float:
-        return best.mean
-
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
 EXPLORE = 0.5  # the part of a round that goes to new candidates, where no value weighs them
 LOOKAHEAD = (1, 2, 4, 8)  # chunks of runs: few change no choice, so their worth is the best average of these
 
 
-class ArmSelection:
+class ArmSelection(Selection):
     """Shares runs by best-arm identification: they go to those whose runs are expected to raise the final
     choice most, by the knowledge gradient over the belief in all candidates together.
 
@@ -149,19 +138,22 @@ class ArmSelection:
         settings: Guided,
         tasks: Sequence[str],
         *,
+        prior: Prior | None = None,
         runs: float = math.inf,
         opening: int | None = None,
         carried: int = 0,
     ) -> None:
-        """`runs`: the budget. `opening`: runs that the start and the `carried` candidates, the portfolio, get
-        first."""
+        """`prior`: what other data sets teach the guided search. `runs`: the budget. `opening`: runs that the
+        start and the `carried` candidates, the portfolio, get first."""
         self.settings, self.tasks, self.width = settings, tasks, settings.width
-        self.runs, self.carried = runs, carried
+        self.prior, self.runs, self.carried = prior, runs, carried
         self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
         self.opening = opening or self.chunk
         self.belief: Belief | None = None
         self.rank: dict[int, int] = {}  # a candidate's place in the belief
         self._looked = 0  # runs behind the belief
+        self.columns = Columns()
+        self._known: dict[str, dict[str, float]] = {}  # features by fingerprint
 
     def look(self, tree: Tree) -> None:
         ran = [c for c in tree if c.runs and not c.failure]
@@ -173,15 +165,9 @@ class ArmSelection:
 
     def _believed(self, start: Candidate, ran: Sequence[Candidate]) -> Belief:
         """Each candidate by its own runs."""
-        belief = Belief(Columns(), {}, shared=False)
+        belief = Belief(self.columns, {}, shared=False)
         belief.fit([{}] * len(ran), [runs_of(c) for c in ran])
         return belief
-
-    def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        raise NotImplementedError
-
-    def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
-        return rng.choice(tree.fresh(parent))
 
     def _open(self, tree: Tree) -> list[Candidate]:
         """The candidates that can be edited, or the start before it ran."""
@@ -202,9 +188,6 @@ class ArmSelection:
         begins at another task: workflows that resemble each other are right and wrong on the same ones, so a
         part of the data set that suits one kind would be taken for its worth."""
         return 0 if candidate.number <= self.carried else candidate.number * self.chunk
-
-    def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        return None
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         if self.belief is None:
@@ -263,9 +246,6 @@ class ArmSelection:
         place = self.rank[candidate.number]
         return float(self.belief.mean[place]), float(self.belief.sd[place])
 
-    def expected(self, best: Candidate) -> float:
-        return self.score(best)[0]
-
 
 class RandomSelection(ArmSelection):
     """Any edit of any candidate."""
@@ -286,20 +266,6 @@ class GuidedSelection(GreedySelection):
     """Edits of the best compete with the candidates for every run: one belief in workflows that ran and in
     those that did not, by what they share. An edit runs only if it may be so much better that finding out is
     worth more than knowing the others better."""
-
-    def __init__(
-        self,
-        settings: Guided,
-        tasks: Sequence[str],
-        *,
-        prior: Prior | None = None,
-        runs: float = math.inf,
-        opening: int | None = None,
-        carried: int = 0,
-    ) -> None:
-        super().__init__(settings, tasks, runs=runs, opening=opening, carried=carried)
-        self.prior, self.columns = prior, Columns()
-        self._known: dict[str, dict[str, float]] = {}  # features by fingerprint
 
     def _believed(self, start: Candidate, ran: Sequence[Candidate]) -> Belief:
         belief = Belief(self.columns, self._features(start), prior=self.prior)
@@ -357,7 +323,8 @@ class PortfolioSelection(ArmSelection):
         return [job for job in jobs if job.runs], False
 
 
-PLAIN: Mapping[str, type[ArmSelection]] = {
+STRATEGIES: Mapping[str, type[ArmSelection]] = {
+    "guided": GuidedSelection,
     "greedy": GreedySelection,
     "random": RandomSelection,
     "portfolio": PortfolioSelection,
@@ -377,8 +344,5 @@ def build_selection(
     chunk = settings.first or max(LEAST_CHUNK, search.runs // CHUNKS)
     settings = settings.model_copy(update={"first": chunk})
     opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
-    if search.select == "guided":
-        return GuidedSelection(
-            settings, tasks, prior=prior, runs=search.runs, opening=opening, carried=carried
-        )
-    return PLAIN[search.select](settings, tasks, runs=search.runs, opening=opening, carried=carried)
+    arms = STRATEGIES[search.select]
+    return arms(settings, tasks, prior=prior, runs=search.runs, opening=opening, carried=carried)

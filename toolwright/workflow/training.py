@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import TaskFailure, UserError
 from toolwright.providers import close, open_chat
 from toolwright.providers.settings import ChatSettings
+from toolwright.sandbox.local import local_server
 from toolwright.trajectory import Task
 from toolwright.workflow import datasets
 from toolwright.workflow.config import WorkflowConfig
-from toolwright.workflow.interpreter import CodeSandbox, WorkflowInterpreter
+from toolwright.workflow.interpreter import CodeSandbox, WorkflowInterpreter, toolbox_of
+from toolwright.workflow.operators import operator
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.record import records
 
 WORKFLOW = "TOOLWRIGHT_WORKFLOW"  # the variable with the path of the workflow that `solve` runs
+SANDBOX = "TOOLWRIGHT_WORKFLOW_SANDBOX"  # the variable with the address of the server its programs run on
 NO_ANSWER = "no answer"  # of a workflow that failed: scored, and not dropped
 
 
@@ -34,11 +38,13 @@ async def solve(task: dict[str, Any], policy: dict[str, str]) -> str:
         price=0,  # type: ignore[arg-type]  # one number stands for both
         retries=0,
     )
-    chat, runner = open_chat(settings), CodeSandbox()
+    chat, runner = open_chat(settings), CodeSandbox(os.environ.get(SANDBOX))
+    tools = toolbox_of(node.operator for node in workflow.live)
     own = Task(task["id"], task["prompt"], data_source=task["data_source"], extra_info=task["extra_info"])
     try:
-        trace = await WorkflowInterpreter(chat, runner=runner).run(workflow, own)
+        trace = await WorkflowInterpreter(chat, runner=runner, tools=tools).run(workflow, own)
     finally:
+        await tools.close()
         await close(chat)
         await runner.close()
     if trace.blame == "infrastructure":
@@ -78,13 +84,26 @@ def alternate(
                 f"rollout.agent.env.{WORKFLOW}={best.absolute()}",
             ]
             where = [f"model.path={model}", f"run.dir={folder}", f"run.name={name}"]
-            words = [*tasks, *agent, *train, *where]
-            _done(main(["train", *words, *resumed]), name)
+            with _sandbox(record.winner.program) as address:
+                here = [f"rollout.agent.env.{SANDBOX}={address}"] if address else []
+                _done(main(["train", *tasks, *agent, *here, *train, *where, *resumed]), name)
             model = folder / name / "model"
     for number, held_out in enumerate(said):
         told = ", ".join(f"{who} {100 * score:.1f} %" for who, score in held_out.items())
         print(f"after {number} trainings, unseen tasks: {told}")
     return model
+
+
+@contextmanager
+def _sandbox(program: dict[str, Any]) -> Iterator[str | None]:
+    """The address of one server for all attempts of a training whose workflow runs programs. Without it,
+    every attempt would start one."""
+    workflow = Workflow.from_json(program)
+    if any("sandbox" in operator(node.operator).needs for node in workflow.live):
+        with local_server() as address:
+            yield address
+    else:
+        yield None
 
 
 def _done(code: int, name: str) -> None:

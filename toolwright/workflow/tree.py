@@ -45,7 +45,6 @@ class Candidate:
     workflow: Workflow
     parent: int | None = None
     edit: str = ""
-    depth: int = 0
     failure: str = ""
     fingerprint: str = ""
     runs: dict[Run, Payment] = field(default_factory=dict)
@@ -117,7 +116,6 @@ class Tree:
             proposal.workflow,
             parent.number,
             proposal.edit,
-            parent.depth + 1,
             proposal.failure,
             proposal.fingerprint,
         )
@@ -126,13 +124,6 @@ class Tree:
         parent.options = [o for o in parent.options if o is not proposal]
         parent.children.append(child.number)
         return child
-
-    def path(self, candidate: Candidate) -> list[Candidate]:
-        """From the start to it."""
-        found = [candidate]
-        while found[-1].parent is not None:
-            found.append(self.candidates[found[-1].parent])
-        return found[::-1]
 
     def spent(self) -> tuple[int, float]:
         """Runs and money."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
+from operator import eq, floordiv, ge, gt, is_, le, lt, mod, mul, sub
 from string import Formatter
 from typing import Any
 
@@ -423,7 +425,7 @@ class GraphExpressions:
     def _computed(self, node: ast.expr, op: ast.operator, left: Value, right: Value) -> Value:
         match left, right:
             case Constant(int() as a), Constant(int() as b) if max(abs(a), abs(b)) < 10**6:
-                if type(op) in _ARITHMETIC:
+                with contextlib.suppress(KeyError, ZeroDivisionError):
                     return Constant(_ARITHMETIC[type(op)](a, b))
         raise self.refused(node, f"`{shown(node)}` cannot be computed before it runs")
 
@@ -464,19 +466,19 @@ class GraphExpressions:
 
 
 _COMPARE: dict[type[ast.cmpop], Any] = {
-    **dict.fromkeys((ast.Eq, ast.NotEq), lambda a, b: a == b),
-    **dict.fromkeys((ast.Is, ast.IsNot), lambda a, b: a is b),
+    **dict.fromkeys((ast.Eq, ast.NotEq), eq),
+    **dict.fromkeys((ast.Is, ast.IsNot), is_),
     **dict.fromkeys((ast.In, ast.NotIn), lambda a, b: a in b),
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
+    ast.Lt: lt,
+    ast.LtE: le,
+    ast.Gt: gt,
+    ast.GtE: ge,
 }
 _ARITHMETIC: dict[type[ast.operator], Any] = {
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b if b else 0,
-    ast.Mod: lambda a, b: a % b if b else 0,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.FloorDiv: floordiv,
+    ast.Mod: mod,
 }
 
 

@@ -6,8 +6,8 @@ import json
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
 
-from toolwright.failures import UserError
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.graph import ENTRY_POINT, Node, Pieces, Ref, Scope
 from toolwright.workflow.operators import CHOOSE, CONTAINS, FREE, JOIN, PART, TASK
@@ -66,6 +66,14 @@ def write(workflow: Workflow, *, data_set: str = "GSM8K", round: int = 1) -> tup
     lines += ["", f"    async def __call__(self, problem: str{', entry_point: str' if named else ''}):"]
     lines += [f"        {line}" for line in _Writer(workflow).body()]
     return "\n".join(lines) + "\n", prompt_file(workflow)
+
+
+def write_files(folder: Path, workflow: Workflow, *, data_set: str) -> Path:
+    """Write `graph.py` and `prompt.py` into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=data_set), strict=True):
+        (folder / file).write_text(text, encoding="utf-8")
+    return folder
 
 
 def prompt_file(workflow: Workflow) -> str:
@@ -210,8 +218,8 @@ def _attribute(node: Node) -> str:
 
 
 def _class(kind: str) -> str:
-    if ":" in kind:
-        raise UserError(f"operator {kind!r} is a file's own, and AFlow's Python has no name for it")
+    """As AFlow's template has to call it: a file's own operator by its class."""
+    kind = kind.rpartition(":")[2]
     return f"tool_{kind.removeprefix('tool.')}" if kind.startswith("tool.") else kind
 
 

@@ -8,10 +8,10 @@ import yaml
 
 from toolwright.failures import UserError
 from toolwright.workflow.aflow.folder import named
-from toolwright.workflow.aflow.write import write
+from toolwright.workflow.aflow.write import write_files
 from toolwright.workflow.config import ExecutorConfig
 from toolwright.workflow.export.program import as_langgraph, as_python
-from toolwright.workflow.record import Record, found_in
+from toolwright.workflow.record import found_in
 
 WRITERS = {"python": as_python, "langgraph": as_langgraph}
 
@@ -23,7 +23,8 @@ def export_best(run: Path, form: str, *, data: str | None = None, out: Path | No
         raise UserError(f"{run} has searched {', '.join(found)}: name one with --data")
     ((name, record),) = found.items()
     if form == "aflow":
-        return _aflow(record, named(name), out or run / "export" / name)
+        folder = out or run / "export" / name
+        return write_files(folder, record.winner.workflow, data_set=named(name))
     executor = _executor(run)
     text = WRITERS[form](
         record.winner.workflow,
@@ -35,14 +36,6 @@ def export_best(run: Path, form: str, *, data: str | None = None, out: Path | No
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file
-
-
-def _aflow(record: Record, data_set: str, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = write(record.winner.workflow, data_set=data_set)
-    for file, text in zip(("graph.py", "prompt.py"), texts, strict=True):
-        (folder / file).write_text(text, encoding="utf-8")
-    return folder
 
 
 def _executor(run: Path) -> ExecutorConfig:

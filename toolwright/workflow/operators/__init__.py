@@ -13,7 +13,7 @@ from toolwright.registry import Registry, load_object
 from toolwright.rewards.answers import tagged
 from toolwright.tools import TOOLS
 from toolwright.tools.call import ToolRequest
-from toolwright.tools.signature import Signature
+from toolwright.tools.offer import Signature
 
 if TYPE_CHECKING:
     from toolwright.workflow.interpreter import Step
@@ -83,7 +83,7 @@ PART = "Part"  # and the one that only takes a part of a text
 FREE = frozenset({CHOOSE, JOIN, CONTAINS, PART})  # what the interpreter does by itself, at no cost
 TASK = "task"  # what stands for the task where a node's name is expected
 TASK_FIELDS: Mapping[str, Kind] = {"problem": "text", "entry_point": "text"}
-_TOOL = "tool."
+TOOL = "tool."  # what the name of an operator that is a tool begins with
 _known: dict[str, Operator] = {}
 
 
@@ -103,8 +103,8 @@ def is_known(name: str) -> bool:
 
 
 def _made(name: str) -> Operator:
-    if name.startswith(_TOOL):
-        return tool_operator(name.removeprefix(_TOOL))
+    if name.startswith(TOOL):
+        return tool_operator(name.removeprefix(TOOL))
     if ":" in name:
         made = load_object(name)
         if not (isinstance(made, type) and issubclass(made, Operator)):
@@ -124,12 +124,12 @@ class ToolOperator(Operator):
         required = set(schema["required"])
         self._tool = name
         # Of the instance, not of the class: each tool has other ports.
-        self.name = f"tool.{name}"  # type: ignore[misc]
+        self.name = f"{TOOL}{name}"  # type: ignore[misc]
         self.ports = {  # type: ignore[misc]
             key: Port(source="previous" if key in required else "none", required=key in required)
             for key in schema["properties"]
         }
-        self.needs = needs  # type: ignore[misc]
+        self.needs = needs | {self.name}  # type: ignore[misc]
 
     def calls(self, settings: Settings) -> int:
         return 0
