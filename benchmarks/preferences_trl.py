@@ -24,8 +24,8 @@ from trl.experimental.orpo.orpo_trainer import ORPOTrainer
 from toolwright.algorithms import preferences
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.learner.objective import PreferenceObjective
 from toolwright.learner.policy import Policy
-from toolwright.learner.preference import PreferenceObjective
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer

@@ -39,3 +39,14 @@ def extra(name: str, *, needed_by: str) -> Iterator[None]:
         raise UserError(
             f"{needed_by} needs further packages: pip install 'toolwright[{name}]' ({error})"
         ) from None
+
+
+@contextmanager
+def reraised(kind: type[Exception], what: str) -> Iterator[None]:
+    """Raise an error of other people's code inside the block as one of ours, which begins with `what`."""
+    try:
+        yield
+    except (UserError, InfrastructureFailure, TaskFailure):
+        raise
+    except Exception as error:
+        raise kind(f"{what} {type(error).__name__}: {error}") from error

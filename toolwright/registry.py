@@ -224,6 +224,12 @@ def load_object(reference: str) -> Any:
     return getattr(module, name)
 
 
+def absolute(reference: str) -> str:
+    """The reference as it is found from any folder: the path of a file, alone or with `:name`, in full."""
+    where, colon, name = reference.rpartition(":") if ".py:" in reference else (reference, "", "")
+    return f"{Path(where).expanduser().resolve()}{colon}{name}" if where.endswith(".py") else reference
+
+
 def short_name(name: str) -> str:
     """A name as it is; a reference such as `path/to/file.py:name` by its file alone, fit for a folder."""
     if is_held(name):

@@ -38,11 +38,11 @@ def test_rooms_import_downwards_only(house: Path) -> None:
 
 
 def test_an_import_upwards_inside_a_function_is_found(house: Path) -> None:
-    with (house / "toolwright/models/norm.py").open("a") as file:
+    with (house / "toolwright/models/elementwise.py").open("a") as file:
         file.write("\n\ndef late() -> None:\n    from toolwright.trainer import loop\n")
     done = linted(house)
     assert done.returncode == 1
-    assert "toolwright.models.norm -> toolwright.trainer" in done.stdout
+    assert "toolwright.models.elementwise -> toolwright.trainer" in done.stdout
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

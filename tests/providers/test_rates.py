@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.providers import ChatReply
 from toolwright.providers.chat import TransientError
-from toolwright.providers.rates import MINUTE_S, RateLimit, RateLimited
-from toolwright.providers.retries import Retrying
+from toolwright.providers.rates import MINUTE_S, RateLimit, RateLimited, Retrying
 from toolwright.providers.settings import ProviderLimits
 
 from .chats import ASK, Simulated, said

@@ -12,10 +12,9 @@ import pytest
 
 from tests.trainer.runs import rollouts
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.observe.attempt_columns import rows_at_once
 from toolwright.observe.rollouts import files as rollouts_of
 from toolwright.observe.token_texts import TokenTexts
-from toolwright.record import TokenValues, load_token_values, save
+from toolwright.record import TokenValues, load_token_values, rows_at_once, save
 from toolwright.ui.run_files import RunFiles
 
 from .conftest import HOSTILE, NASTY, RUN, hostile_attempt
@@ -159,7 +158,7 @@ def test_values_of_several_turns_are_dealt_out_to_their_turns(tmp_path: Path) ->
 def test_long_attempts_are_read_a_few_at_a_time(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pq.ParquetFile(rollouts_of(runs / RUN)[1]) as file:
         assert rows_at_once(file) == 256
-        monkeypatch.setattr("toolwright.observe.attempt_columns.BYTES_AT_ONCE", 1)
+        monkeypatch.setattr("toolwright.record.BYTES_AT_ONCE", 1)
         assert rows_at_once(file) == 1
     with serving(runs) as served:
         assert len(rows(served, "q=answer")) == 12

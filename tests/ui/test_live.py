@@ -20,11 +20,11 @@ from toolwright.observe.metrics import Metrics
 from toolwright.observe.text_search import search
 from toolwright.runtime.host import identity
 from toolwright.ui import run_card
-from toolwright.ui.attempt_file import read_attempts
 from toolwright.ui.live import OLD_EVERY, SLOWEST, ChangeWatch
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.run_files import WATCHED
 from toolwright.ui.run_library import RunLibrary
+from toolwright.ui.views.attempt import read_attempts
 
 from .conftest import hostile_run, trained
 from .served import serving
@@ -181,7 +181,7 @@ def test_attempts_that_vanish_between_two_looks_are_not_found(tmp_path: Path) ->
     path = table.path(1)
     assert path is not None
     with pytest.raises(PageProblem, match="not there any more"):
-        read_attempts(path, [0])
+        read_attempts(path, [0], tokens=True)
     found = search(table, table.row, "Answer", skip=0, limit_s=60)
     assert (found.places, found.complete) == ([], True)
 

@@ -208,7 +208,7 @@ def _mapped(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row
 
 
 def _write_corpus(path: Path, documents: list[rows.Row]) -> None:
-    """Adds to what is there: training and held-out questions come from two files, and share one corpus."""
+    """Add documents to the corpus. Training and held-out questions come from two files and share one."""
     if not documents:
         return
     known = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

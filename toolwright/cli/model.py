@@ -97,15 +97,15 @@ def _init(arguments: argparse.Namespace, folder: Path) -> str:
 def _convert(arguments: argparse.Namespace, folder: Path) -> str:
     source: Path = arguments.source
     if (source / "config.json").is_file() or (source / "adapter_config.json").is_file():
-        from toolwright.models.rewriting import rewrite
+        from toolwright.models.converting import rewrite
 
         rewrite(source, folder, dtype=arguments.dtype)
     elif arguments.dtype:
         raise UserError(f"--dtype is for a model's folder, which {source} is not: convert it first")
     elif source.is_file():
-        from toolwright.models import gguf
+        from toolwright.models import converting
 
-        gguf.convert(source, folder)
+        converting.convert(source, folder)
     elif source.is_dir():
         from toolwright.trainer.conversion import from_checkpoint
 

@@ -86,11 +86,11 @@ def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any
 def _serve(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from toolwright.sandbox import server
+    from toolwright.sandbox import app
     from toolwright.web import address
 
-    token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
-    address.require_token(arguments.host, token, server.TOKEN_VARIABLE)
+    token = arguments.token or os.environ.get(app.TOKEN_VARIABLE) or None
+    address.require_token(arguments.host, token, app.TOKEN_VARIABLE)
     settings = SandboxSettings(
         isolation=arguments.isolation,
         preload=tuple(name for name in arguments.preload.split(",") if name),
@@ -100,14 +100,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     listening = address.bind(arguments.host, arguments.port)
     with asyncio.Runner(loop_factory=address.new_event_loop) as runner:
         who = callers.from_options(arguments, token)
-        runner.run(server.serve(settings, listening, who, lambda text: print(text, flush=True)))
+        runner.run(app.serve(settings, listening, who, lambda text: print(text, flush=True)))
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from toolwright.sandbox.server import run_once
+    from toolwright.sandbox.app import run_once
 
     if arguments.file == "-":
         code = sys.stdin.read()

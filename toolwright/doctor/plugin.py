@@ -1,3 +1,3 @@
-"""What the doctor adds to Toolwright."""
+"""Adds the command `doctor`."""
 
 ADDS = {"toolwright.cli": {"doctor": "toolwright.doctor.command:main"}}

@@ -11,7 +11,7 @@ SETTINGS = 4
 
 
 def refusal(host: str, port: int) -> str:
-    """Why no connection can be made; empty if one can."""
+    """Say why no connection can be made; empty if one can."""
     try:
         with socket.create_connection((host, port), timeout=CONNECT_S):
             return ""

@@ -12,14 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from toolwright.observe.attempt import question
-from toolwright.record import sampled_tokens
-from toolwright.trajectory import Task
+from toolwright.record import questions, rows_at_once, sampled_tokens
 
 Array = np.ndarray[Any, Any]
 MOST_MESSAGE = 500  # characters of a failure's message
-MOST_QUESTION = 200
-AT_ONCE, BYTES_AT_ONCE = 256, 16 << 20  # attempts that are read together: few if they are long
 # The page's name of each column of the file.
 TEXTS = {
     "task": "task_id",
@@ -67,14 +63,6 @@ class AttemptColumns:
             self.numbers["length"], self.numbers["turns"] = _lengths(file)
 
 
-def rows_at_once(file: pq.ParquetFile, group: int = 0) -> int:
-    """Choose how many attempts to read together, so that long ones do not fill the memory."""
-    if group >= file.num_row_groups:
-        return AT_ONCE
-    about = file.metadata.row_group(group)
-    return max(1, min(AT_ONCE, BYTES_AT_ONCE * about.num_rows // max(1, about.total_byte_size)))
-
-
 def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
     texts = pc.fill_null(column.combine_chunks(), "").dictionary_encode()
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
@@ -119,23 +107,13 @@ def _number(value: Any) -> float:
 
 
 def _questions(file: pq.ParquetFile) -> pa.DictionaryArray:
-    """The questions in a file of an earlier version, whose prompts are read whole."""
-    found: list[str] = []
-    shown: dict[str, str] = {}
+    """The questions in a file of an earlier version, whose prompts are read piece by piece; a task that asks
+    none is shown by its name."""
+    found = [pa.array([], pa.string())]
     for batch in file.iter_batches(rows_at_once(file), columns=["prompt", "task_id"], use_threads=False):
-        for prompt, task in zip(batch["prompt"].to_pylist(), batch["task_id"].to_pylist(), strict=True):
-            if prompt not in shown:
-                shown[prompt] = _question(prompt, task)
-            found.append(shown[prompt])
-    return pa.array(found, pa.string()).dictionary_encode()
-
-
-def _question(prompt: str | None, task: str | None) -> str:
-    try:
-        messages = orjson.loads(prompt or "[]")
-        return question(Task(task or "", messages), MOST_QUESTION)
-    except (ValueError, TypeError, AttributeError):
-        return task or ""
+        asked = questions(batch["prompt"])
+        found.append(pc.if_else(pc.equal(asked, ""), batch["task_id"], asked))
+    return pa.concat_arrays(found).dictionary_encode()
 
 
 def _lengths(file: pq.ParquetFile) -> tuple[Array, Array]:

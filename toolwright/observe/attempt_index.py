@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from toolwright.failures import UserError
+from toolwright.observe.attempt import visible
 from toolwright.observe.attempt_columns import NUMBERS, TEXTS, UNREADABLE, AttemptColumns
 from toolwright.observe.numbers import compact
 from toolwright.observe.rollouts import Version, version_of
 
 Array = np.ndarray[Any, Any]
+STEP_COLUMNS = ("groups", "attempts", "failed", "reward", "least", "most", "tool calls", "ended by")
 
 
 class WordList:
@@ -85,11 +87,17 @@ class Digest:
     stops: dict[str, int]  # the commonest first
 
     @property
-    def figures(self) -> list[str]:
-        """The mean, the least and the most of its rewards."""
-        if not self.rewards:
-            return ["-"] * 3
-        return [compact(f(self.rewards)) for f in (statistics.fmean, min, max)]
+    def cells(self) -> list[tuple[str, str]]:
+        """A row of a table of steps, in the order of `STEP_COLUMNS`: each text with its style."""
+        rewards = [compact(f(self.rewards)) if self.rewards else "-" for f in (statistics.fmean, min, max)]
+        return [
+            (str(self.groups), ""),
+            (str(self.attempts), ""),
+            (str(self.failed), "red" if self.failed else "dim"),
+            *zip(rewards, ("cyan", "", ""), strict=True),
+            (compact(self.tool_calls), ""),
+            (", ".join(f"{visible(stop)} {count}" for stop, count in self.stops.items()), ""),
+        ]
 
 
 @dataclass(frozen=True)

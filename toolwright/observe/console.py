@@ -1,4 +1,4 @@
-"""How commands print: one console, and plain tables without lines."""
+"""The console that commands print to, and plain tables without lines."""
 
 from __future__ import annotations
 

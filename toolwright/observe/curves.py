@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from toolwright.observe import svg
 from toolwright.observe.metrics import Row, series
@@ -79,11 +78,13 @@ CHARTS = (
 )
 
 
-def figures(rows: Sequence[Row]) -> list[str]:
+Figure = tuple[Chart, Sequence[svg.ChartLine], str]  # the lines of its legend, and the picture
+
+
+def figures(rows: Sequence[Row]) -> list[Figure]:
     """Every chart that the metrics have values for. Time by stage stands before throughput."""
     drawn = [figure for chart in CHARTS if (figure := _figure(chart, rows))]
-    stages = _stages(rows)
-    if stages:
+    if stages := _stages(rows):
         has_throughput = bool(series(rows, "throughput/tokens_per_s"))
         drawn.insert(len(drawn) - 1 if has_throughput else len(drawn), stages)
     return drawn
@@ -93,7 +94,7 @@ def drawn_keys(rows: Sequence[Row]) -> set[str]:
     return {key for chart in CHARTS for key, _ in chart.keys} | {f"time/{name}_s" for name in _names(rows)}
 
 
-def _figure(chart: Chart, rows: Sequence[Row]) -> str:
+def _figure(chart: Chart, rows: Sequence[Row]) -> Figure | None:
     known = [(key, label, series(rows, key)) for key, label in chart.keys]
     known = [(key, label, points) for key, label, points in known if points]
     distinct: list[svg.ChartLine] = []
@@ -103,20 +104,20 @@ def _figure(chart: Chart, rows: Sequence[Row]) -> str:
             continue
         distinct.append(svg.ChartLine(label, points, tone=len(distinct) + 1, marks=key in MARKED))
     if not distinct:
-        return ""
+        return None
     every = [int(row.get("step", 0)) for row in rows]
     span = (min(every), max(every))
     picture = svg.line_chart(distinct, span=span, zero=chart.zero, share=chart.share, log=chart.log)
-    return _card(chart.title, chart.note, distinct if len(chart.keys) > 1 else [], picture)
+    return chart, distinct if len(chart.keys) > 1 else [], picture
 
 
-def _stages(rows: Sequence[Row]) -> str:
+def _stages(rows: Sequence[Row]) -> Figure | None:
     layers = []
     for number, name in enumerate(_names(rows)):
         points = series(rows, f"time/{name}_s")
         layers.append(svg.ChartLine(name.replace("_", " "), points, tone=number % TONES + 1))
     if not any(value > 0 for layer in layers for _, value in layer.points):
-        return ""
+        return None
     named: dict[int, float] = {}
     for layer in layers:
         for step, value in layer.points:
@@ -127,7 +128,7 @@ def _stages(rows: Sequence[Row]) -> str:
     ]
     if sum(value for _, value in rest) > 0.02 * sum(total.values()):
         layers.append(svg.ChartLine("rest", rest, tone=REST_TONE))
-    return _card("Time by stage", "seconds a step", layers, svg.stacked_bars(layers, unit=" s"))
+    return Chart("Time by stage", (), "seconds a step"), layers, svg.stacked_bars(layers, unit=" s")
 
 
 def _names(rows: Iterable[Row]) -> list[str]:
@@ -135,10 +136,3 @@ def _names(rows: Iterable[Row]) -> list[str]:
     timed = {key[5:-2]: None for row in rows for key in row if key.startswith("time/") and key.endswith("_s")}
     timed.pop("total", None)
     return [name for name in STAGES if name in timed] + [name for name in timed if name not in STAGES]
-
-
-def _card(title: str, note: str, legend: Sequence[svg.ChartLine], picture: str) -> str:
-    keys = "".join(f'<li><i class="key c{line.tone}"></i>{escape(line.label)}</li>' for line in legend)
-    aside = f" <small>{escape(note)}</small>" if note else ""
-    listing = f'<ul class="legend">{keys}</ul>' if keys else ""
-    return f"<figure><figcaption><b>{escape(title)}</b>{aside}{listing}</figcaption>{picture}</figure>"

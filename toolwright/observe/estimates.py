@@ -118,7 +118,7 @@ def paired(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
 
 
 def _sign_test(one: int, other: int) -> float:
-    """Both sides of the binomial distribution with p = ½ over the tasks that differ."""
+    """The exact sign test: both tails of the binomial distribution with p = ½, over the tasks that differ."""
     count, few = one + other, min(one, other)
     tail = sum(math.comb(count, number) for number in range(few + 1))
     return min(1.0, 2 * tail / 2**count)

@@ -109,7 +109,7 @@ class EvaluationResult:
         return [ACCURACY, *(f"pass_at_{k}" for k in ks), *votes, *outcomes, REWARD]
 
     def estimate(self, name: str) -> Estimate:
-        """Over the tasks that have enough attempts for it."""
+        """Estimate a measure over the tasks that have enough attempts for it."""
         values = [value for task in self.tasks if (value := task.measure(name)) is not None]
         return estimate(values)
 

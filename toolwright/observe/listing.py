@@ -32,27 +32,16 @@ LABEL = 12  # columns
 def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
     from rich.text import Text
 
-    from toolwright.observe.attempt_index import read_index
+    from toolwright.observe.attempt_index import STEP_COLUMNS, read_index
 
     steps = list(files)
     hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
     shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
-    table = plain_table(
-        "step>", "groups>", "attempts>", "failed>", "reward>", "least>", "most>", "tool calls>"
-    )
-    table.add_column("ended by", overflow="ellipsis", no_wrap=True)
+    table = plain_table("step>", *(f"{name}>" for name in STEP_COLUMNS[:-1]))
+    table.add_column(STEP_COLUMNS[-1], overflow="ellipsis", no_wrap=True)
     index = read_index({step: files[step] for step in shown})
     for step in shown:
-        digest = index.digest(step)
-        table.add_row(
-            str(step),
-            str(digest.groups),
-            str(digest.attempts),
-            Text(str(digest.failed), style="red" if digest.failed else "dim"),
-            *digest.figures,
-            compact(digest.tool_calls),
-            Text(", ".join(f"{visible(stop)} {count}" for stop, count in digest.stops.items())),
-        )
+        table.add_row(str(step), *(Text(text, style=style) for text, style in index.digest(step).cells))
         if hidden and step == steps[0]:
             table.add_row("…")
     console.print(table)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,22 @@ if TYPE_CHECKING:
     from toolwright.record import TokenValues
 
 Version = tuple[int, int]  # of a file: when it was changed, and its size
-_NAME = re.compile(r"step_(\d+)\.parquet")
+NAME = re.compile(r"step_(\d{1,18})\.parquet")
 
 
 def files(run: Path) -> dict[int, Path]:
     """Step to file, in order of step."""
+    return {step: path for step, (path, _) in versions(run).items()}
+
+
+def versions(run: Path, *, links: bool = True) -> dict[int, tuple[Path, Version]]:
+    """Step to file and its version, in order of step; without `links`, of regular files alone."""
     found = {}
-    for path in (run / "rollouts").glob("step_*.parquet"):
-        if match := _NAME.fullmatch(path.name):
-            found[int(match[1])] = path
+    for entry in os.scandir(run / "rollouts") if (run / "rollouts").is_dir() else ():
+        with suppress(OSError):  # it may have vanished meanwhile
+            if (match := NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=links):
+                about = entry.stat(follow_symlinks=links)
+                found[int(match[1])] = (Path(entry.path), (about.st_mtime_ns, about.st_size))
     return dict(sorted(found.items()))
 
 
@@ -57,6 +66,15 @@ def token_values(path: Path, rows: Sequence[int] | None = None) -> list[TokenVal
         return load_token_values(path, rows)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} cannot be read as rollouts: {error}") from error
+
+
+def keeps_token_values(path: Path) -> bool:
+    """Return True if the learner's values of some attempt are in the file."""
+    import pyarrow.parquet as pq
+
+    from toolwright.record import TOKEN_COLUMNS
+
+    return not set(TOKEN_COLUMNS.values()).isdisjoint(pq.read_schema(path).names)
 
 
 def spread(path: Path, most: int | None) -> list[Trajectory]:

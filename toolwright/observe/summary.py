@@ -1,4 +1,4 @@
-"""What a run prints when it ends: held-out results before, after and best, and a few attempts."""
+"""The summary at the end of a run: held-out results before, after and best, and a few attempts."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ class RunSummary:
         if self.measure == "accuracy":
             return f"{100 * change:+.1f} points"
         return f"{'+' if change >= 0 else ''}{compact(change)}"
+
+    @property
+    def held_out(self) -> list[tuple[str, str, str]]:
+        """Name, value and note of each held-out result that there is: before, after and best."""
+        points = {"before": self.before, "after": self.after, "best": self.best}
+        return [
+            (name, self.value(point[1]), self.gain if name == "after" else f"step {point[0]}")
+            for name, point in points.items()
+            if point is not None
+        ]
 
     @property
     def seconds_a_step(self) -> str:
@@ -82,14 +92,8 @@ def _steps(found: Sequence[int]) -> str:
 def closing_table(run: Path) -> str:
     """The table at a run's end. Plain ASCII: it reads the same in a terminal, a log and a mail."""
     end = outcome(Metrics.read(run / "metrics.jsonl"))
-    lines = []
-    if end.before is not None:
-        lines.append(f"held-out {end.measure}")
-        lines.append(_row("before", f"{end.value(end.before[1]):>7}", f"step {end.before[0]}"))
-    if end.after is not None:
-        lines.append(_row("after", f"{end.value(end.after[1]):>7}", end.gain))
-    if end.best is not None:
-        lines.append(_row("best", f"{end.value(end.best[1]):>7}", f"step {end.best[0]}"))
+    lines = [f"held-out {end.measure}"] if end.held_out else []
+    lines += [_row(name, f"{value:>7}", note) for name, value, note in end.held_out]
     lines.append("training")
     lines.append(_row("steps", f"{end.steps:>7}"))
     if end.seconds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from toolwright.observe.attempt_columns import UNREADABLE, rows_at_once
+from toolwright.observe.attempt_columns import UNREADABLE
 from toolwright.observe.attempt_index import AttemptTable
+from toolwright.record import batches
 
 Array = np.ndarray[Any, Any]
 AROUND = 60  # characters shown on either side of what was found
@@ -43,8 +43,8 @@ def search(table: AttemptTable, places: Array, text: str, *, skip: int, limit_s:
         wanted = mine - first  # rows of the file
         try:
             with pq.ParquetFile(path, memory_map=False) as file:
-                for start, batch in _batches(file, wanted):
-                    rows = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
+                names = [name for name in COLUMNS if name in file.schema_arrow.names]
+                for batch, rows, start in batches(file, names, wanted):
                     _look(batch, rows - start, first + start, text, found)
                     found.searched += len(rows)
                     if time.monotonic() > due and found.searched < len(places):
@@ -54,21 +54,6 @@ def search(table: AttemptTable, places: Array, text: str, *, skip: int, limit_s:
             continue
     found.searched = len(places)
     return found
-
-
-def _batches(file: pq.ParquetFile, rows: Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The texts of the row groups that hold one of the rows, piece by piece, each with its first row."""
-    names = [name for name in COLUMNS if name in file.schema_arrow.names]
-    first = 0
-    for group in range(file.num_row_groups):
-        count = file.metadata.row_group(group).num_rows
-        if np.any((rows >= first) & (rows < first + count)):
-            start = first
-            size = rows_at_once(file, group)
-            for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
-                yield start, batch
-                start += batch.num_rows
-        first += count
 
 
 def _look(batch: pa.RecordBatch, rows: Array, first: int, text: str, found: FoundTexts) -> None:

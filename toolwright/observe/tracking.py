@@ -166,7 +166,7 @@ class TrackerFeed:
                 self._changed.notify()
 
     def end(self, message: Message) -> None:
-        """Once what waits is told, say that the run has ended; within `timeout_s` from now."""
+        """Tell the tracker that the run has ended, after the steps that still wait, within `timeout_s`."""
         with self._changed:
             self._end, self._until = message, time.monotonic() + self.config.timeout_s
             self._changed.notify()

@@ -28,8 +28,7 @@ def open_chat(
     from toolwright.providers.cache import Cached
     from toolwright.providers.ledger import Recorded
     from toolwright.providers.prices import Priced
-    from toolwright.providers.rates import RateLimited
-    from toolwright.providers.retries import Retrying
+    from toolwright.providers.rates import RateLimited, Retrying
 
     chat: ChatModel = PROVIDERS.get(settings.provider).target(settings)
     chat = Priced(chat, settings.price_of_tokens())

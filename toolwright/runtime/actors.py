@@ -33,6 +33,9 @@ NAMESPACE = "toolwright"
 OURS = (UserError, InfrastructureFailure, TaskFailure)
 NAME_FREE_S = 20.0  # until Ray lets a dead actor's name go
 LOOK_AGAIN_S = 0.2
+# Between two garbage collections. A call's attempts are fewer and gone before the next: at Python's 700 each
+# of their tokens is looked at several times in vain, which takes a fifth of a step without an engine.
+YOUNG_OBJECTS = 10_000
 
 
 class Lost(Exception):
@@ -102,6 +105,7 @@ class Actor(RoleHost):
     async def begin(self) -> None:
         """Start to accept calls from any other actor."""
         gc.freeze()  # what it was built of lasts as long as its process: no collection need look at it
+        gc.set_threshold(YOUNG_OBJECTS)
         self._begun.set()
 
     async def ask(self, role: str, method: str, *arguments: Any) -> Any:

@@ -1,8 +1,9 @@
-"""The ASGI application of a served model, and the server around it."""
+"""The ASGI application of a served model, its metrics, and the server around it."""
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -10,8 +11,7 @@ import orjson
 
 from toolwright.providers.local import LocalModel
 from toolwright.serve.anthropic import Anthropic
-from toolwright.serve.exchange import Exchange
-from toolwright.serve.metrics import ServeMetrics
+from toolwright.serve.exchange import Exchange, RequestLog
 from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.recorder import Recorder
@@ -22,6 +22,7 @@ from toolwright.web import serving
 from toolwright.web.address import url_of
 from toolwright.web.asgi import HttpReply, Receive, Scope, Send
 from toolwright.web.callers import Callers
+from toolwright.web.metrics import RequestMetrics
 
 MODELS = "/v1/models"
 TOKEN_VARIABLE = "TOOLWRIGHT_SERVE_TOKEN"
@@ -138,3 +139,23 @@ async def serve(
         if recorder is not None:
             await recorder.close()
         await model.close()
+
+
+_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+
+class ServeMetrics(RequestMetrics, RequestLog):
+    """Requests, tokens, and the time to the first event of a stream."""
+
+    def __init__(self, service: ModelService) -> None:
+        gauges = (
+            ("under_way", "Answers that are generated or queued", lambda: service.under_way),
+            ("prompt_tokens", "Prompt tokens since the start", lambda: service.prompt_tokens),
+            ("completion_tokens", "Completion tokens since the start", lambda: service.completion_tokens),
+            ("aborted", "Answers cancelled because the caller disconnected", lambda: service.aborted),
+        )
+        super().__init__("serve", gauges, buckets=_BUCKETS)
+        self._first = self.histogram("first_event_seconds", "Time to the first event of a stream")
+
+    def first(self, route: str, started: float) -> None:
+        self._first.labels(route).observe(time.perf_counter() - started)

@@ -7,10 +7,13 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
+
+import orjson
 
 from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback, generate_streamed
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.images import texts_of
 from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
@@ -69,6 +72,7 @@ class ModelService:
 
     def chat_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
         """Render a conversation with the model's chat template."""
+        self._check_size(messages, tools)
         try:
             prompt = self._check_length(self.model.render(messages, tools or None), "messages")
             return replace(prompt, messages=messages)
@@ -82,6 +86,7 @@ class ModelService:
 
     def raw_prompt(self, prompt: str | list[int]) -> PromptTokens:
         """Take a prompt as it is, without a template."""
+        self._check_characters(len(prompt) if isinstance(prompt, str) else 0, "prompt")
         tokens = self.model.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not tokens:
             raise HttpProblem(400, "prompt: it is empty", param="prompt")
@@ -201,16 +206,31 @@ class ModelService:
     def _parsed(self, prompt: PromptTokens, completion: Completion, stop: Sequence[str]) -> ParsedCompletion:
         return self.model.parse(prompt, completion, stop)
 
+    def _check_size(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
+        """Refuse a conversation that is too long whatever its tokens are: to encode megabytes takes seconds,
+        in which nobody else is answered. A message is a token at least."""
+        if len(messages) >= self.context:
+            self._too_long(f"at least {len(messages)}", "messages")
+        written = sum(len(text) for message in messages for text in texts_of(message.get("content")))
+        self._check_characters(written + sum(len(orjson.dumps(tool)) for tool in tools), "messages")
+
+    def _check_characters(self, count: int, param: str) -> None:
+        tokens = count // self.model.tokenizer.longest_token
+        if tokens >= self.context:
+            self._too_long(f"at least {tokens}", param)
+
     def _check_length(self, prompt: PromptTokens, param: str) -> PromptTokens:
-        context = self.context
-        if len(prompt.tokens) >= context:
-            raise HttpProblem(
-                400,
-                f"a prompt of {len(prompt.tokens)} tokens leaves no room in a context of {context}",
-                param=param,
-                code="context_length_exceeded",
-            )
+        if len(prompt.tokens) >= self.context:
+            self._too_long(str(len(prompt.tokens)), param)
         return prompt
+
+    def _too_long(self, tokens: str, param: str) -> NoReturn:
+        raise HttpProblem(
+            400,
+            f"a prompt of {tokens} tokens leaves no room in a context of {self.context}",
+            param=param,
+            code="context_length_exceeded",
+        )
 
 
 async def _side_by_side(work: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""When a run is saved, and how it comes back: resumed by the user, or after what learns was lost."""
+"""Checkpoints of a run: when they are written, and how a run goes on from one after a stop or a loss."""
 
 from __future__ import annotations
 

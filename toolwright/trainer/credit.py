@@ -1,4 +1,4 @@
-"""From scored trajectories to a batch with advantages."""
+"""Credit assignment: turns scored trajectories into a batch with advantages."""
 
 from __future__ import annotations
 

@@ -17,12 +17,11 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.failures import UserError
-from toolwright.learner.action_log import ActionLog
 from toolwright.learner.critic import Critic
+from toolwright.learner.forward import ActionLog
 from toolwright.learner.minibatches import minibatches
-from toolwright.learner.objective import Objective
+from toolwright.learner.objective import TOGETHER, Objective, PreferenceObjective
 from toolwright.learner.policy import AdapterReference, Policy
-from toolwright.learner.preference import TOGETHER, PreferenceObjective
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import building

@@ -23,7 +23,7 @@ from toolwright.observe.report import write_report
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
-from toolwright.tasks.curriculum import task_order
+from toolwright.tasks.order import task_order
 from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested

@@ -144,9 +144,9 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
 def longest_context(
     config: schema.Config, wanted: int, *, learns: bool = True, every_slot: bool = False
 ) -> int:
-    """So many tokens, or where there is no room for them the largest power of two that there is room for:
-    not what is free to the byte, so that a run that is started again most likely has the same.
-    `every_slot`: all of them at once, on a GPU too, where else there are as many as fit."""
+    """The wanted number of tokens, or the largest power of two below it that fits into memory. A power of two
+    rather than all that is free, so that a run that is started again most likely gets the same.
+    `every_slot`: every slot has a whole context at once, also on a GPU."""
     context = wanted
     while context > LEAST_CONTEXT:
         if _holds(config.changed({"model.context": context}), learns=learns, every_slot=every_slot):

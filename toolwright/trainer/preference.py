@@ -19,7 +19,7 @@ from toolwright.algorithms import preferences
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.learner.preference import TOGETHER
+from toolwright.learner.objective import TOGETHER
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.preferences import ANSWERS, labelled, pairs

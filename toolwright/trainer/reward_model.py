@@ -18,7 +18,7 @@ from toolwright.models.score_model import ScoreModel
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.estimates import estimate
 from toolwright.observe.tracker_config import read_trackers
-from toolwright.rewards.retelling import cut, retold
+from toolwright.rewards.judgement import cut, retold
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks.order import TaskOrder
 from toolwright.tasks.preferences import ANSWERS, pairs

@@ -65,7 +65,7 @@ def check_layout(config: schema.Config) -> None:
     """Raise a UserError for ranks that cannot divide this model."""
     layout = config.runtime.placement.policy.layout
     if layout.sequence * layout.tensor > 1:
-        from toolwright.models import sequence_parallel, tensor_parallel
+        from toolwright.models import parallel
 
         shape = memory.planned(config.model).shape
         if shape.experts is not None:
@@ -73,8 +73,8 @@ def check_layout(config: schema.Config) -> None:
                 f"runtime.placement.policy.ranks={layout}: a mixture of experts can be sharded, but its "
                 "sequences and matrices cannot be split; leave out sequence and tensor"
             )
-        tensor_parallel.check(shape, layout.tensor)
-        sequence_parallel.check(shape, layout.sequence, tensor=layout.tensor)
+        parallel.check_tensor(shape, layout.tensor)
+        parallel.check_sequence(shape, layout.sequence, tensor=layout.tensor)
 
 
 def required_roles(config: schema.Config) -> list[str]:

@@ -97,7 +97,7 @@ class RunFolder:
     def begin(
         self, config: schema.CommandConfig, *, command: Sequence[str], tokenizer: Tokenizer | None = None
     ) -> None:
-        """Once nothing can be wrong with the configuration any more, say what runs here, and keep what its
+        """Write down configuration and command, once they are known to work, and the tokenizer that the
         attempts' tokens are read with."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.changed({"run.resume": False})

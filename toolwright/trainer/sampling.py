@@ -194,8 +194,8 @@ class GroupSampler(GroupSelector):
     async def _scored(
         self, requests: Sequence[AttemptRequest], greedy: Sequence[AttemptRequest]
     ) -> tuple[list[Trajectory], list[Trajectory], float]:
-        """Both as attempted, a group scored while the next are sampled; and how long the last scores took
-        once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
+        """Attempt both lists, and score each group while the next ones are sampled. Also returns the seconds
+        that the last scores took after sampling. A score is of one group alone, so order does not matter."""
         roles = self.roles
         try:
             async with asyncio.TaskGroup() as scoring:

@@ -1,4 +1,4 @@
-"""Which attempts a query asks for, and in which order."""
+"""Filter and sort attempts as a query asks."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What the web page adds to Toolwright."""
+"""Adds the command `ui`."""
 
 ADDS = {"toolwright.cli": {"ui": "toolwright.ui.command:main"}}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
+from toolwright.observe import rollouts
 from toolwright.observe.rollouts import Version
 
 WATCHED = {
@@ -20,7 +20,6 @@ WATCHED = {
     "report": "report.html",
 }
 MOST_TEXT = 4 << 20
-_ROLLOUTS = re.compile(r"step_(\d{1,18})\.parquet")
 
 
 class RunFiles:
@@ -59,18 +58,7 @@ class RunFiles:
 
     def rollouts(self) -> dict[int, tuple[Path, Version]]:
         """Step to file and version, in order of step."""
-        folder, found = self.folder("rollouts"), {}
-        if folder is None:
-            return {}
-        try:
-            for entry in os.scandir(folder):
-                match = _ROLLOUTS.fullmatch(entry.name)
-                if match and entry.is_file(follow_symlinks=False):
-                    about = entry.stat(follow_symlinks=False)
-                    found[int(match[1])] = (Path(entry.path), (about.st_mtime_ns, about.st_size))
-        except OSError:
-            return {}
-        return dict(sorted(found.items()))
+        return {} if self.folder("rollouts") is None else rollouts.versions(self.path, links=False)
 
     def count_rollouts(self) -> int:
         """Count the steps that have attempts, which is cheaper than asking about each file."""
@@ -79,10 +67,10 @@ class RunFiles:
             names = os.listdir(folder) if folder is not None else []
         except OSError:
             return 0
-        return sum(_ROLLOUTS.fullmatch(name) is not None for name in names)
+        return sum(rollouts.NAME.fullmatch(name) is not None for name in names)
 
     def versions(self) -> dict[str, Version]:
-        """When each part of the run was last written: what the live view watches."""
+        """The time and size of each part of the run, which the live view watches."""
         found = {}
         for part, name in WATCHED.items():
             try:
@@ -94,5 +82,5 @@ class RunFiles:
 
     @property
     def updated(self) -> float:
-        """When anything of the run was written last."""
+        """The time of the last change to the run, in seconds since 1970."""
         return max((changed for changed, _ in self.versions().values()), default=0) / 1e9

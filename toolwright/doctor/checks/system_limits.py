@@ -1,4 +1,4 @@
-"""What the system allows a process: open files, processes, shared memory."""
+"""Limits that the system sets for a process: open files, processes, shared memory."""
 
 from __future__ import annotations
 

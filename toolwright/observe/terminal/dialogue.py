@@ -79,5 +79,5 @@ def title(t: Trajectory) -> str:
 
 
 def _shown(text: str, most: int) -> str:
-    """Cut first: a text may have ten million characters."""
+    """Make a text safe to show. It is cut first, as it may have ten million characters."""
     return visible(attempt.cut(text, most))

@@ -13,7 +13,7 @@ from toolwright.failures import UserError
 from toolwright.observe import rollouts
 from toolwright.observe.attempt_filter import contain
 from toolwright.observe.attempt_index import AttemptIndex, AttemptTable, Digest
-from toolwright.observe.rollouts import Version, version_of
+from toolwright.observe.rollouts import Version
 from toolwright.trajectory import Trajectory
 
 Array = np.ndarray[Any, Any]
@@ -32,10 +32,7 @@ class FollowedRun:
 
     def look(self) -> bool:
         """See which files there are. True if that has changed."""
-        found = {}
-        for step, path in rollouts.files(self.path).items():
-            if (version := version_of(path)) is not None:
-                found[step] = (path, version)
+        found = rollouts.versions(self.path)
         changed, self.files = found != self.files, found
         return changed
 

@@ -13,10 +13,10 @@ from textual.events import Click, Resize
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from toolwright.observe.terminal.folding import fit
+from toolwright.observe.terminal.pane import Scrolled
 
 Cell = tuple[str, str]  # text and style
 REST = 18  # cells at least of the column that takes the rest
@@ -33,17 +33,11 @@ class GridColumn:
     optional: bool = False
 
 
-class Grid(ScrollView, can_focus=True):
+class Grid(Scrolled):
     """Rows with a cursor, and headings of which one can be chosen to sort by."""
 
     DEFAULT_CSS = "Grid { height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "move(1)", show=False),
-        Binding("k,up", "move(-1)", show=False),
-        Binding("ctrl+d,pagedown,space", "page(1)", show=False),
-        Binding("ctrl+u,pageup", "page(-1)", show=False),
-        Binding("g,home", "move(-1000000000)", show=False),
-        Binding("G,end", "move(1000000000)", show=False),
         Binding("h,left", "aim(-1)", show=False),
         Binding("l,right", "aim(1)", show=False),
         Binding("s", "sort", show=False),
@@ -91,11 +85,8 @@ class Grid(ScrollView, can_focus=True):
         self._follow()
         self.refresh()
 
-    def action_move(self, rows: int) -> None:
+    def action_down(self, rows: int) -> None:
         self.cursor = max(0, min(self.cursor + rows, self.rows - 1))
-
-    def action_page(self, pages: int) -> None:
-        self.action_move(pages * max(1, self.size.height - 2))
 
     def action_aim(self, columns: int) -> None:
         if self.sortable:
@@ -124,11 +115,6 @@ class Grid(ScrollView, can_focus=True):
                 self.post_message(self.Sorted(column.name))
                 return
             x -= width + 1
-
-    @property
-    def room(self) -> int:
-        """The width beside the scroll bar."""
-        return self.scrollable_content_region.width
 
     @property
     def shown(self) -> list[GridColumn]:

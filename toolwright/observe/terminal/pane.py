@@ -15,27 +15,38 @@ from textual.strip import Strip
 Line = list[Piece]
 
 
-class Pane(ScrollView, can_focus=True):
-    """A text that is laid out anew for each width of the terminal."""
+class Scrolled(ScrollView, can_focus=True):
+    """Something longer than the screen, with the keys that every such widget has."""
 
-    DEFAULT_CSS = "Pane { height: 1fr; overflow-x: hidden; overflow-y: scroll; scrollbar-size-vertical: 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "lines(1)", show=False),
-        Binding("k,up", "lines(-1)", show=False),
-        Binding("ctrl+d,pagedown,space", "pages(1)", show=False),
-        Binding("ctrl+u,pageup", "pages(-1)", show=False),
-        Binding("g,home", "lines(-1000000000)", show=False),
-        Binding("G,end", "lines(1000000000)", show=False),
+        Binding("j,down", "down(1)", show=False),
+        Binding("k,up", "down(-1)", show=False),
+        Binding("ctrl+d,pagedown,space", "page(1)", show=False),
+        Binding("ctrl+u,pageup", "page(-1)", show=False),
+        Binding("g,home", "down(-1000000000)", show=False),
+        Binding("G,end", "down(1000000000)", show=False),
     ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: Sequence[Line] = []
 
     @property
     def room(self) -> int:
         """The width beside the scroll bar."""
         return self.scrollable_content_region.width
+
+    def action_down(self, lines: int) -> None:
+        self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
+
+    def action_page(self, pages: int) -> None:
+        self.action_down(pages * max(1, self.size.height - 2))
+
+
+class Pane(Scrolled):
+    """A text that is laid out anew for each width of the terminal."""
+
+    DEFAULT_CSS = "Pane { height: 1fr; overflow-x: hidden; overflow-y: scroll; scrollbar-size-vertical: 1; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: Sequence[Line] = []
 
     def laid_out(self, width: int) -> Sequence[Line]:
         """The lines for this width; a subclass has them."""
@@ -51,12 +62,6 @@ class Pane(ScrollView, can_focus=True):
 
     def on_resize(self, event: Resize) -> None:
         self.lay_out()
-
-    def action_lines(self, lines: int) -> None:
-        self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
-
-    def action_pages(self, pages: int) -> None:
-        self.action_lines(pages * max(1, self.size.height - 2))
 
     def line_at(self, place: int) -> Line:
         return self.lines[place]

@@ -1,4 +1,4 @@
-"""What the screens of the viewer share: a title, a line of keys, and the way back."""
+"""The base of the viewer's screens: a title, a line of keys, and the way back."""
 
 from __future__ import annotations
 

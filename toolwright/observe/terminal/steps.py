@@ -8,21 +8,20 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from toolwright.observe.attempt_index import STEP_COLUMNS
 from toolwright.observe.live import sparkline
 from toolwright.observe.numbers import compact, rough
 from toolwright.observe.terminal.grid import Cell, Grid, GridColumn
 from toolwright.observe.terminal.screen import MOVES, Bar, ViewerScreen
 
+WIDTHS, OPTIONAL = (6, 8, 6, 6, 6, 6, 6, 0), ("groups", "least", "most")
+NARROW = {"tool calls": "tools"}
 COLUMNS = (
     GridColumn("step", 6),
-    GridColumn("groups", 6, optional=True),
-    GridColumn("attempts", 8),
-    GridColumn("failed", 6),
-    GridColumn("reward", 6),
-    GridColumn("least", 6, optional=True),
-    GridColumn("most", 6, optional=True),
-    GridColumn("tools", 6),
-    GridColumn("ended by"),
+    *(
+        GridColumn(NARROW.get(name, name), width, optional=name in OPTIONAL)
+        for name, width in zip(STEP_COLUMNS, WIDTHS, strict=True)
+    ),
 )
 
 
@@ -93,16 +92,5 @@ class StepsScreen(ViewerScreen):
         digest = self.run.digest(step)
         if digest is None:
             return [(str(step), ""), *[("·", "dim")] * (len(COLUMNS) - 2), ("", "")]
-        mean, least, most = digest.figures
-        stops = ", ".join(f"{stop} {count}" for stop, count in digest.stops.items())
-        return [
-            (str(step), "bold"),
-            (str(digest.groups), ""),
-            (str(digest.attempts), ""),
-            (str(digest.failed), "red" if digest.failed else "dim"),
-            (mean, "cyan"),
-            (least, ""),
-            (most, ""),
-            (compact(digest.tool_calls), ""),
-            (self.run.table.problems.get(step, stops), "dim"),
-        ]
+        *figures, (stops, _) = digest.cells
+        return [(str(step), "bold"), *figures, (self.run.table.problems.get(step, stops), "dim")]

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from toolwright.failures import UserError
 from toolwright.images import PART, images_in, is_safe
+from toolwright.observe import rollouts
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.token_texts import TokenTexts
-from toolwright.trajectory import ROOT
-from toolwright.ui.attempt_file import OF_TOKENS, read_attempts
+from toolwright.record import TokenValues
+from toolwright.trajectory import ROOT, Segment, Task, Trajectory
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query, whole_number
 from toolwright.ui.run_library import OpenRun
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer
 from toolwright.ui.views.attempts import attempt_rows, numbers
 
-Array = np.ndarray[Any, Any]
 MOST_TEXT, MOST_TOKENS = 1_000_000, 20_000  # of a segment, unless the whole is asked for
 MOST_OF_GROUP = 64
-NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls", "images", "parent"})
-LEARNED = "token_entropies"  # an attempt that was not learned from has none
-SHOWN_AS = {
-    "log_probs": "log_prob",
-    "token_log_probs": "learner_log_prob",
-    "token_advantages": "advantage",
-    "token_entropies": "entropy",
-}
+SHOWN_AS = {"log_probs": "learner_log_prob", "advantages": "advantage", "entropies": "entropy"}
 
 
 @RUN_VIEWS.register("attempts/item")
@@ -45,14 +41,14 @@ def attempt(run: OpenRun, query: Query) -> ViewAnswer:
         raise PageProblem(404, f"there is no attempt {row} of step {step} here")
     rows = attempt_rows(table, table.same_group(place)[:MOST_OF_GROUP])
     neighbours = {"previous": _neighbour(table, place - 1), "next": _neighbour(table, place + 1)}
-    (record,) = read_attempts(path, [row])
-    told = _told(record, run.tokens, tokens=True, whole=bool(query.flag("whole")))
+    ((found, known),) = read_attempts(path, [row], tokens=True)
+    shown = _described(found, known, run.tokens, tokens=True, whole=bool(query.flag("whole")))
     return ViewAnswer(
         {
             "step": step,
             "row": row,
-            "task": _task(record),
-            **told,
+            "task": _task(found.task),
+            **shown,
             "neighbours": neighbours,
             "group_rows": rows,
         }
@@ -68,130 +64,114 @@ def group(run: OpenRun, query: Query) -> ViewAnswer:
     table, tokens = run.attempts, bool(query.flag("tokens"))
     path, code = table.path(step), table.texts["group"].words.find(name)
     places = np.flatnonzero((table.step == step) & (table.texts["group"].codes == code))[:MOST_OF_GROUP]
-    rows, lengths = table.row[places].tolist(), numbers(table.numbers["length"][places])
+    rows = table.row[places].tolist()
     if path is None or not rows:
         raise PageProblem(404, f"there is no group {name[:200]!r} in step {step}")
-    records = read_attempts(path, rows, tokens=tokens)
-    rewards = [
-        reward for record in records if (reward := record["reward"]) is not None and math.isfinite(reward)
-    ]
+    found = read_attempts(path, rows, tokens=tokens)
+    rewards = [t.reward for t, _ in found if t.reward is not None and math.isfinite(t.reward)]
     return ViewAnswer(
         {
             "step": step,
             "group": name,
-            "task": _task(records[0]),
+            "task": _task(found[0][0].task),
             "reward_mean": statistics.fmean(rewards) if rewards else None,
             "reward_std": statistics.pstdev(rewards) if rewards else None,
             "attempts": [
-                {
-                    **_told(record, run.tokens, tokens=tokens, whole=False),
-                    "step": step,
-                    "row": row,
-                    "length": length,
-                }
-                for row, record, length in zip(rows, records, lengths, strict=True)
+                {**_described(t, known, run.tokens, tokens=tokens, whole=False), "step": step, "row": row}
+                for row, (t, known) in zip(rows, found, strict=True)
             ],
         }
     )
 
 
-def _told(record: Mapping[str, Any], texts: TokenTexts, *, tokens: bool, whole: bool) -> dict[str, Any]:
-    found = _spread_values(record) if tokens else record.get("segments") or ()
-    segments = [_segment(one, texts, tokens, whole) for one in found]
-    _place_in_tree(segments, found)
-    steps = [one for one in segments if one["source"] == "policy"]
-    _give_step_rewards(steps, record.get("step_rewards"))
-    kind = record.get("failure_kind")
+def read_attempts(
+    path: Path, rows: Sequence[int], *, tokens: bool
+) -> list[tuple[Trajectory, TokenValues | None]]:
+    """Attempts, each with what the learner computed for its tokens where that is asked for and kept."""
+    try:
+        attempts = rollouts.read(path, rows)
+        if not tokens or not rollouts.keeps_token_values(path):
+            return [(attempt, None) for attempt in attempts]
+        return list(zip(attempts, rollouts.token_values(path, rows), strict=True))
+    except (UserError, OSError) as error:
+        if not path.exists():
+            raise PageProblem(404, "this step's attempts are not there any more") from None
+        raise PageProblem(409, f"this step's attempts cannot be read: {error}") from None
+
+
+def _described(
+    t: Trajectory, known: TokenValues | None, texts: TokenTexts, *, tokens: bool, whole: bool
+) -> dict[str, Any]:
+    """Everything about an attempt. `known`: what the learner computed; None if its file does not tell."""
+    values: Sequence[TokenValues | None] = [None] * len(t.segments) if known is None else known.by_segment(t)
+    segments: list[dict[str, Any]] = []
+    rewards, turn = iter(t.step_rewards), 0
+    for number, (one, own) in enumerate(zip(t.segments, values, strict=True)):
+        sampled = one.source == "policy"
+        turn += sampled
+        shown = {
+            **_text(one.text, whole),
+            "source": one.source,
+            # What a scorer gave the step counts before the segment's own.
+            "reward": next(rewards, one.reward) if sampled else one.reward,
+            "anchor": one.anchor,
+            "calls": one.calls,
+            "images": [url for url in one.images if is_safe(url)],  # the prompt's have names alone here
+            "parent": one.parent if one.parent is not None and ROOT <= one.parent < number else number - 1,
+            "turn": turn if sampled else None,
+        }
+        if tokens:
+            mask = None if known is None or not sampled else known.learned
+            shown["tokens"] = _tokens(one, own, mask, texts, None if whole else MOST_TOKENS)
+        segments.append(shown)
     return {
-        "group": record["group"],
-        "index": record.get("index"),
-        "seed": str(record.get("seed")),  # more digits than a number of JavaScript has
-        "reward": record.get("reward"),
-        "reward_parts": record["reward_parts"],
-        "stop": record.get("stop"),
-        "counts": record["counts"],
-        "timings": record["timings"],
-        "version": record.get("weights_version"),
-        "failure": {"kind": kind, "message": record.get("failure_message")} if kind else None,
-        "length": sum(one["tokens"]["count"] for one in steps) if tokens else None,
-        "turns": len(steps),
+        "group": t.group,
+        "index": t.index,
+        "seed": str(t.seed),  # more digits than a number of JavaScript has
+        "reward": t.reward,
+        "reward_parts": t.reward_parts,
+        "stop": t.stop,
+        "counts": t.counts,
+        "timings": t.timings,
+        "version": t.weights_version,
+        "failure": asdict(t.failure) if t.failure else None,
+        "length": t.sampled_tokens,
+        "turns": turn,
         "values": sorted({name for one in segments for name in one.get("tokens", {}).get("values", ())}),
         "tokenizer": any(one.get("tokens", {}).get("texts") is not None for one in segments),
         "segments": segments,
     }
 
 
-def _segment(segment: Mapping[str, Any], texts: TokenTexts, tokens: bool, whole: bool) -> dict[str, Any]:
-    text = segment.get("text") or ""
-    left_out = 0 if whole else max(0, len(text) - MOST_TEXT)
-    if left_out:
-        half = MOST_TEXT // 2
-        text = f"{text[:half]}\n…\n{text[-half:]}"
-    told = {
-        "source": segment["source"],
-        "text": text,
-        "cut": left_out,
-        "reward": segment.get("reward"),
-        "anchor": segment.get("anchor"),
-        "calls": segment["calls"],
-        "images": [url for url in segment["images"] if is_safe(url)],  # the prompt's have names alone here
-    }
-    return {**told, "tokens": _tokens(segment, texts, None if whole else MOST_TOKENS)} if tokens else told
+def _text(text: str, whole: bool) -> dict[str, Any]:
+    cut, half = 0 if whole else max(0, len(text) - MOST_TEXT), MOST_TEXT // 2
+    return {"text": f"{text[:half]}\n…\n{text[-half:]}" if cut else text, "cut": cut}
 
 
-def _tokens(segment: Mapping[str, Any], texts: TokenTexts, most: int | None) -> dict[str, Any]:
-    """Per-token values of a segment: every field that has one number for each token, including new ones."""
-    ids = segment["tokens"] if segment["tokens"] is not None else np.zeros(0, int)
+def _tokens(
+    segment: Segment, own: TokenValues | None, mask: bool | None, texts: TokenTexts, most: int | None
+) -> dict[str, Any]:
+    """The tokens of a segment, and each number that engine and learner have for them. `mask`: 1 where the
+    policy learned from the token; None if that is not known."""
+    ids, columns = segment.tokens[:most], {"log_prob": segment.log_probs}
+    columns |= {SHOWN_AS[name]: column for name, column in (own._asdict() if own else {}).items()}
     values = {
-        SHOWN_AS.get(name, name): numbers(found[:most])
-        for name, found in segment.items()
-        if name not in NOT_VALUES and isinstance(found, np.ndarray) and len(found) == len(ids) > 0
+        name: numbers(np.asarray(column[:most], float))
+        for name, column in columns.items()
+        if column is not None and len(column)
     }
-    shown = ids[:most].tolist()
-    return {"count": len(ids), "ids": shown, "texts": texts.of(shown), "values": values}
+    if mask is not None and ids:
+        values["mask"] = [int(mask)] * len(ids)
+    return {"count": len(segment.tokens), "ids": ids, "texts": texts.of(ids), "values": values}
 
 
-def _spread_values(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The segments, each with its part of what the learner computed for the sampled tokens. The mask is 1
-    where the policy learned from the token; files without such values do not tell."""
-    segments = [dict(segment) for segment in record.get("segments") or ()]
-    columns = {name: found for name, found in record.items() if name.startswith(OF_TOKENS)}
-    place = 0
-    for segment in segments:
-        if segment["source"] != "policy" or not columns:
-            continue
-        stop = place + (0 if segment["tokens"] is None else len(segment["tokens"]))
-        for name, found in columns.items():
-            if found is not None:
-                segment[SHOWN_AS.get(name, name.removeprefix(OF_TOKENS))] = found[place:stop]
-        segment["mask"] = np.full(stop - place, int(columns.get(LEARNED) is not None))
-        place = stop
-    return segments
-
-
-def _place_in_tree(segments: Sequence[dict[str, Any]], found: Sequence[Mapping[str, Any]]) -> None:
-    """Number the turns, and say of each segment which one it goes on from; -1: from none."""
-    turn = 0
-    for number, (one, recorded) in enumerate(zip(segments, found, strict=True)):
-        parent = recorded.get("parent")
-        one["parent"] = parent if parent is not None and ROOT <= parent < number else number - 1
-        turn += one["source"] == "policy"
-        one["turn"] = turn if one["source"] == "policy" else None
-
-
-def _give_step_rewards(steps: Sequence[dict[str, Any]], rewards: Array | None) -> None:
-    """Set the rewards that a scorer gave each step, which count before the segments' own."""
-    for one, reward in zip(steps, [] if rewards is None else numbers(rewards), strict=False):
-        one["reward"] = reward
-
-
-def _task(record: Mapping[str, Any]) -> dict[str, Any]:
+def _task(task: Task) -> dict[str, Any]:
     return {
-        "id": record.get("task_id"),
-        "source": record.get("data_source"),
-        "prompt": _shown(record["prompt"]),
-        "ground_truth": record["ground_truth"],
-        "extra_info": record["extra_info"],
+        "id": task.id,
+        "source": task.data_source,
+        "prompt": _shown(task.prompt),
+        "ground_truth": task.ground_truth,
+        "extra_info": task.extra_info,
     }
 
 

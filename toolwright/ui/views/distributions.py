@@ -1,4 +1,4 @@
-"""How a number is spread over attempts: length, reward, staleness and others; over all steps, or for each."""
+"""The distribution of a number over attempts: length, reward, staleness; over all steps, or for each."""
 
 from __future__ import annotations
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from toolwright.observe.attempt_index import AttemptTable
-from toolwright.ui.attempt_file import read_attempts
+from toolwright.trajectory import Task
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer, of_rows
+from toolwright.ui.views.attempt import read_attempts
 from toolwright.ui.views.attempts import attempt_rows, numbers
 
 Array = np.ndarray[Any, Any]
@@ -73,18 +74,17 @@ def task(run: OpenRun, query: Query) -> ViewAnswer:
     steps = [_step(table, places[table.step[places] == step]) for step in np.unique(table.step[places])]
     paths = {step["step"]: table.path(step["step"]) for step in steps}
     question = table.texts["question"].at(int(places[0]))
-    record: dict[str, Any] = {}
-    left = MOST_ANSWERS
+    about, left = Task(name, []), MOST_ANSWERS
     for step in reversed(steps):  # the newest are what one looks for
         rows, path = [row["row"] for row in step["rows"]][:left], paths[step["step"]]
         if path is None or not rows:
             continue
-        records = read_attempts(path, rows, tokens=False)
-        record, left = records[0], left - len(rows)
-        for row, one in zip(step["rows"], records, strict=False):
-            row["answer"] = _answer(one)
-    about = {"id": name, "prompt": record.get("prompt"), "ground_truth": record.get("ground_truth")}
-    return of_rows({"task": about, "question": question, "steps": steps}, STEP_COLUMNS, steps)
+        found = [attempt for attempt, _ in read_attempts(path, rows, tokens=False)]
+        about, left = found[0].task, left - len(rows)
+        for row, attempt in zip(step["rows"], found, strict=False):
+            row["answer"] = attempt.response[-MOST_ANSWER:]
+    shown = {"id": name, "prompt": about.prompt or None, "ground_truth": about.ground_truth}
+    return of_rows({"task": shown, "question": question, "steps": steps}, STEP_COLUMNS, steps)
 
 
 def _step(table: AttemptTable, places: Array) -> dict[str, Any]:
@@ -106,8 +106,3 @@ def _step(table: AttemptTable, places: Array) -> dict[str, Any]:
 def _mean(values: Array) -> float | None:
     some = values[~np.isnan(values)]
     return numbers(np.array([some.mean()]))[0] if len(some) else None
-
-
-def _answer(record: dict[str, Any]) -> str:
-    texts = [one.get("text") or "" for one in record.get("segments") or () if one["source"] != "prompt"]
-    return "".join(texts)[-MOST_ANSWER:]

@@ -65,7 +65,7 @@ def _role(
 
 
 def _joined(events: Sequence[TimelineEvent], who: str) -> list[Span]:
-    """When a role was busy: its stages may overlap."""
+    """Join the stages of a role, which may overlap, into the spans in which it was busy."""
     spans: list[Span] = []
     for event in events:  # in order of their start
         if event.who != who:
