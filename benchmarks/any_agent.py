@@ -1,12 +1,12 @@
 """`sums` learned by an agent of pydantic-ai through the gateway, beside our own loop.
 
     pip install 'pydantic-ai-slim[openai]'
-    python benchmarks/any_agent.py [--seeds 0 1 2] [--steps 20]
+    python benchmarks/any_agent.py [--seeds 0 1 2] [--steps 20] [--every 10] [--chart FILE.svg]
 
-Each seed has a warm start of its own, the preset `demo_warm_start`. Both then train from it with the preset
-`demo`, 8 prompts of 8 attempts a step, on one thread. The agent of pydantic-ai is told the address and the
-key, and works sums out by a function of its own in place of our Python tool. Compared is the accuracy on 128
-held-out sums. No setting was chosen by comparing the two.
+Each seed has its own warm start, the preset `demo_warm_start`. Both agents then train from it with the preset
+`demo`: 8 prompts of 8 attempts a step, on one thread. The agent of pydantic-ai gets the address and the key,
+and works out sums with a function of its own in place of our Python tool. The accuracy on 128 held-out sums
+is compared. No setting was chosen by comparing the two.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from toolwright.cli import main as toolwright
+from toolwright.interface.chart import MetricsChart
 from toolwright.observe.metrics import Metrics
 
 AGENT = '''
@@ -54,64 +55,75 @@ async def run(task, policy):
     return (await agent.run(task["question"])).output
 '''
 FAULTS = ("attempts/branches", "attempts/failed", "gap/abs_max")  # the most in any step
-EVERY = 10  # steps between two evaluations
+AGENTS = ("our own loop", "pydantic-ai")
 
 
-def called(*words: str) -> None:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+def call(*words: str) -> None:
+    """Run a command of toolwright quietly, or stop with the end of its output."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         failed = toolwright(list(words)) != 0
     if failed:
-        raise SystemExit(f"toolwright {' '.join(words)} failed:\n{said.getvalue()[-3000:]}")
+        raise SystemExit(f"toolwright {' '.join(words)} failed:\n{output.getvalue()[-3000:]}")
 
 
-def trained(folder: Path, name: str, steps: int, *own: str) -> list[dict[str, float]]:
-    """Return the metrics of a run from the warm start of `folder`."""
-    words = ["rollout.prompts=8", f"train.steps={steps}", f"eval.every={EVERY}", "run.threads=1"]
-    where = [f"model.path={folder}/warm/model", f"run.dir={folder}", f"run.name={name}"]
-    called("train", "--config-name", "demo", *words, *where, "task.held_out_size=128", *own)
+def train(folder: Path, name: str, *words: str) -> list[dict[str, float]]:
+    """Train from the warm start in `folder`, and return the metrics of the run."""
+    preset = ["--config-name", "demo", "rollout.prompts=8", "task.held_out_size=128", "run.threads=1"]
+    places = [f"model.path={folder}/warm/model", f"run.dir={folder}", f"run.name={name}"]
+    call("train", *preset, *places, *words)
     return Metrics.read(folder / name / "metrics.jsonl")
 
 
-def accuracies(rows: list[dict[str, float]]) -> list[float]:
-    return [100 * row["held_out/accuracy"] for row in rows if "held_out/accuracy" in row]
+def train_both(seed: int, steps: int, every: int) -> list[list[float]]:
+    """Train both agents from one warm start and print a row each.
 
-
-def one_seed(seed: int, steps: int) -> tuple[list[float], list[float]]:
-    """Train both from one warm start, print a row each, and return their accuracies at each evaluation."""
-    found = []
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    Returns the accuracies of each agent in percent, one for every evaluation."""
+    accuracies = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / "agent.py").write_text(AGENT)
-        warm = [f"run.dir={folder}", "run.name=warm", "run.threads=1", f"run.seed={seed}"]
-        called("sft", "--config-name", "demo_warm_start", *warm)
-        agents = {"our own loop": [], "pydantic-ai": [f"rollout.agent={folder}/agent.py:run"]}
-        for number, (name, own) in enumerate(agents.items()):
+        seeded = [f"run.seed={seed}", "run.threads=1"]
+        call("sft", "--config-name", "demo_warm_start", f"run.dir={folder}", "run.name=warm", *seeded)
+        for agent in AGENTS:
+            words = [f"run.seed={seed}", f"train.steps={steps}", f"eval.every={every}"]
+            if agent == "pydantic-ai":
+                words.append(f"rollout.agent={folder}/agent.py:run")
             started = time.perf_counter()
-            rows = trained(folder, f"run{number}", steps, f"run.seed={seed}", *own)
-            found.append(accuracies(rows))
-            cells = [str(seed), name, *(f"{value:.1f} %" for value in found[-1])]
-            most = [max(row.get(key, 0.0) for row in rows) for key in FAULTS]
-            cells += [*(f"{value:g}" for value in most), f"{time.perf_counter() - started:.0f} s"]
+            rows = train(folder, agent.replace(" ", "-"), *words)
+            seconds = time.perf_counter() - started
+            key = "held_out/accuracy"
+            accuracies.append([100 * row[key] for row in rows if key in row])
+            faults = [max(row.get(key, 0.0) for row in rows) for key in FAULTS]
+            cells = [str(seed), agent, *(f"{value:.1f} %" for value in accuracies[-1])]
+            cells += [*(f"{value:g}" for value in faults), f"{seconds:.0f} s"]
             print(f"| {' | '.join(cells)} |", flush=True)
-    return found[0], found[1]
+    return accuracies
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=20)
-    given = parser.parse_args()
-    at = [f"step {step}" for step in range(0, given.steps + 1, EVERY)]
-    columns = ["seed", "who asks", *at, *FAULTS, "time"]
+    parser.add_argument("--every", type=int, default=10, help="steps between two evaluations")
+    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="draw the means over the seeds")
+    arguments = parser.parse_args()
+    if arguments.steps % arguments.every:
+        parser.error("--every must divide --steps")
+    steps = range(0, arguments.steps + 1, arguments.every)
+    columns = ["seed", "agent", *(f"step {step}" for step in steps), *FAULTS, "time"]
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
-    pairs = [one_seed(seed, given.steps) for seed in given.seeds]
-    for place, name in enumerate(at):
-        own, other = ([pair[side][place] for pair in pairs] for side in (0, 1))
-        means = statistics.mean(own), statistics.mean(other)
+    by_seed = [train_both(seed, arguments.steps, arguments.every) for seed in arguments.seeds]
+    rows = []
+    for place, step in enumerate(steps):
+        own, other = ([accuracies[agent][place] for accuracies in by_seed] for agent in (0, 1))
+        means = dict(zip(AGENTS, (statistics.mean(own), statistics.mean(other)), strict=True))
+        rows.append({"step": step, **{f"held_out/{agent}": mean for agent, mean in means.items()}})
         apart = [b - a for a, b in zip(own, other, strict=True)]
-        print(f"{name}: our own loop {means[0]:.1f} %, pydantic-ai {means[1]:.1f} %")
-        print(f"  apart by {means[1] - means[0]:+.1f} points ({min(apart):+.1f} to {max(apart):+.1f})")
+        print(f"step {step}: " + ", ".join(f"{agent} {mean:.1f} %" for agent, mean in means.items()))
+        print(f"  apart by {statistics.mean(apart):+.1f} points ({min(apart):+.1f} to {max(apart):+.1f})")
+    if arguments.chart is not None:
+        MetricsChart(rows, [f"held_out/{agent}" for agent in AGENTS]).save(arguments.chart)
 
 
 if __name__ == "__main__":

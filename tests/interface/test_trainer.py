@@ -186,6 +186,8 @@ def test_a_chart_is_a_picture_with_its_own_style(tmp_path: Path) -> None:
     picture = ElementTree.parse(tmp_path / "chart.svg").getroot()
     assert picture.tag.endswith("svg")
     assert "--c1" in picture[0].text
-    assert "reward/mean" in chart._repr_html_()
+    legend = [text for text in picture.iter() if text.tag.endswith("text")][-1]
+    assert "".join(legend.itertext()) == "■ reward/mean"
+    assert "■" in chart._repr_html_()
     with pytest.raises(tw.UserError, match="no step has a metric 'reward/men'; did you mean 'reward/mean'"):
         trainer.chart("reward/men")
