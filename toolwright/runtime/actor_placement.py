@@ -1,4 +1,4 @@
-"""Room for actors on the nodes of a Ray cluster: reserved at the start, and found on nodes that join."""
+"""Finds room for actors on the nodes of a Ray cluster, at the start and on nodes that join later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_AGAIN_S = 0.2
 
 
 class ActorPlacer:
-    """`roles`: those that the run needs, by name. `reward_gpus`: as `placement.plan` has it."""
+    """`roles` are the names of the roles that the run needs. `reward_gpus` is passed to `placement.plan`."""
 
     def __init__(
         self, run: str, config: schema.Runtime, roles: Sequence[str], *, reward_gpus: float | None = 0.0
@@ -29,7 +29,7 @@ class ActorPlacer:
         self._workers = 0  # given out on nodes so far
 
     def place(self) -> list[tuple[ActorSpec, ActorPlace]]:
-        """Reserve room for every actor of the plan; again from the start if a node leaves meanwhile."""
+        """Reserve room for every actor of the plan. Starts over if a node leaves meanwhile."""
         until = time.monotonic() + self.config.start_timeout_s
         while not self._reserve(until):
             pass
@@ -74,8 +74,8 @@ class ActorPlacer:
         )
 
     def _first_workers(self) -> list[tuple[ActorSpec, ActorPlace]]:
-        """Wait for the first workers: without one there is no run, and the previous run may not have freed
-        its room yet."""
+        """Wait for the first rollout workers. Without one there is no run, and a previous run may not have
+        freed its room yet."""
         until = time.monotonic() + self.config.start_timeout_s
         while self.plan.a_node is not None:
             if found := list(self.new_workers(set())):
@@ -90,7 +90,7 @@ class ActorPlacer:
         return []
 
     def new_workers(self, used_nodes: set[str | None]) -> Iterator[tuple[ActorSpec, ActorPlace]]:
-        """Without a fixed number of rollout workers, every other node gets as many as fit on it."""
+        """Place new rollout workers: without a fixed number, every other node gets as many as fit on it."""
         spec = self.plan.a_node
         if spec is None:
             return
@@ -102,7 +102,7 @@ class ActorPlacer:
                 self._workers += 1
 
     def release(self) -> None:
-        """Give all reserved room back."""
+        """Release all reserved room."""
         for group in self._groups:
             ray.util.remove_placement_group(group)
         self._groups.clear()

@@ -32,8 +32,8 @@ STARTS = 3  # of one actor that died, before it is given up
 
 
 class ActorPool:
-    """`new_slot` makes the slot of an actor that is placed; `publication` has the weights that a rollout
-    worker loads before it samples."""
+    """The actors of a run. `new_slot` makes the slot of an actor that is placed. `publication` has the
+    weights that a rollout worker loads before it samples."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ActorPool:
         self.supervisor.start()
 
     def use_new_nodes(self) -> None:
-        """Retire the workers of nodes that left, and start others on nodes that joined."""
+        """Retire the workers on nodes that left, and start workers on nodes that joined."""
         alive = session.alive_nodes()
         for slot in self.rollout_slots:
             if slot.place.node is not None and slot.place.node not in alive:
@@ -82,7 +82,7 @@ class ActorPool:
             self.note(slot, f"could not start: {error}", "the others go on without it", died=False)
 
     def replace(self, slot: ActorSlot, incarnation: int, what: str, stack: str = "") -> None:
-        """Start a new process in place of one that died or has to; whoever notices first sees to it."""
+        """Replace a process that died or must end. Whoever notices first calls this."""
         if not slot.give_up(incarnation):
             return
         learns = LEARNING & set(slot.spec.roles)
@@ -110,7 +110,7 @@ class ActorPool:
     def note(
         self, slot: ActorSlot, what: str, done: str, *, resampled: int = 0, died: bool = True, stack: str = ""
     ) -> None:
-        """Keep an incident of one actor for `incidents`."""
+        """Record an incident of one actor for `incidents`."""
         role = slot.spec.roles[0]
         incident = Incident(slot.described, role, what, done, resampled=resampled, died=died, stack=stack)
         self.add(incident)
@@ -126,7 +126,8 @@ class ActorPool:
         return found
 
     def events(self) -> list[Event]:
-        """The events of all actors since the last call. Those of an actor that died meanwhile are lost."""
+        """Return the events of all actors since the last call. Events of an actor that died meanwhile are
+        lost."""
         refs = [slot.drain() for slot in list(self.slots.values()) if slot.ready]
         done, _ = ray.wait(refs, num_returns=len(refs), timeout=EVENTS_S) if refs else ([], [])
         events: list[Event] = []

@@ -1,4 +1,4 @@
-"""One actor: the process that Ray runs, and the slot by which the driver knows it and asks it."""
+"""One actor: the process that Ray runs, and the slot through which the driver calls it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ YOUNG_OBJECTS = 10_000
 
 
 class Lost(Exception):
-    """The process that was asked is gone."""
+    """The called process is gone."""
 
 
 class LostData(Exception):
-    """The data was lost with the node that kept it."""
+    """Data was lost with the node that held it."""
 
 
 class ActorRole:
-    """A role of another actor, called as if it were here. Only its name is kept, so a new process of it is
-    found as well."""
+    """A role of another actor, called like a local one. Only its name is stored, so that a replacement of its
+    process is found as well."""
 
     def __init__(self, run: str, role: str, stages: Stages, limit_s: float) -> None:
         self._actor, self._role, self._stages, self._limit_s = f"{run}/{role}", role, stages, limit_s
@@ -59,8 +59,8 @@ class ActorRole:
         return partial(self._call, method)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """Call the method from a role's thread. If the actor dies, its successor is asked again; a critic has
-        none."""
+        """Call the method from a role's thread. If the actor dies, its replacement is asked again, except for
+        a critic."""
         limit, sent = time.monotonic() + self._limit_s, wire.encode_arguments(arguments)
         with self._stages.awaiting(f"{self._role}.{method}"):
             while True:
@@ -79,7 +79,8 @@ class ActorRole:
 
 @ray.remote(concurrency_groups={"watch": 4})  # type: ignore[call-overload]
 class Actor(RoleHost):
-    """A host as Ray runs it; it is watched from threads of their own, whatever its roles are doing."""
+    """A host as Ray runs it. Supervision uses threads of its own, so that it works whatever the roles are
+    doing."""
 
     def __init__(self, run: str, who: str, limit_s: float) -> None:
         super().__init__(who)
@@ -90,13 +91,13 @@ class Actor(RoleHost):
     async def start(
         self, builder: str, names: Sequence[str], role_config: Any, moved: Mapping[str, str], rank: Rank
     ) -> Identity:
-        """Builds the roles; what a user got wrong is raised from here, not from a constructor."""
+        """Build the roles. A user's mistake is raised here, because Ray would hide it in a constructor."""
         found = user_code.relocated(role_config, user_code.arrive(moved))
         await self._in_thread(self.build, builder, names, found, self._remote_role, rank)
         return identity()
 
     async def meeting_place(self) -> str:
-        """An address at which the other ranks can meet this one."""
+        """Return an address at which the other ranks can meet this one."""
         return free_address(ray.util.get_node_ip_address())
 
     def _remote_role(self, role: str) -> ActorRole:
@@ -141,7 +142,7 @@ class Actor(RoleHost):
 
 
 class ActorSlot:
-    """An actor as the driver knows it. `on_start`: what is done with each new process of it, by name."""
+    """An actor as the driver knows it. `on_start` names what is done with each new process of it."""
 
     def __init__(
         self,
@@ -186,8 +187,8 @@ class ActorSlot:
         *,
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Start a process, do `on_start` and `then` with it, and put it to work. `guard` is held meanwhile,
-        so that what it is given does not change."""
+        """Start a process, run `on_start` and `then` with it, and put it to work. `guard` is held meanwhile,
+        so that the data it is given does not change."""
         with self._lock:
             if self._retired:
                 raise Lost("it was retired")
@@ -212,7 +213,7 @@ class ActorSlot:
             raise Lost(f"it did not start within runtime.start_timeout_s={limit:g} s") from None
 
     def create(self) -> None:
-        """A process that holds nothing yet; `open` makes one where there is none."""
+        """Create an empty process if there is none. `open` fills it."""
         if not self._fresh:
             self._handle, self._fresh = self._created(), True
 
@@ -249,7 +250,7 @@ class ActorSlot:
                 time.sleep(LOOK_AGAIN_S)
 
     def send(self, role: str, method: str, *arguments: Any, returns: int = 1, early: bool = False) -> Any:
-        """The reference of the answer; of each of them where there are several."""
+        """Call a method and return the reference of its answer, or one reference for each of several."""
         call = self._handle.ask_early if early else self._handle.ask
         return call.options(num_returns=returns).remote(role, method, *arguments)
 
@@ -281,7 +282,7 @@ class ActorSlot:
         return self._handle.pulse.remote()
 
     def stacks(self, limit_s: float) -> str:
-        """The stacks of the actor's threads, if it still answers."""
+        """Return the stacks of the actor's threads, if it still answers."""
         try:
             return str(ray.get(self._handle.stacks.remote(), timeout=limit_s))
         except Exception:
@@ -294,7 +295,7 @@ class ActorSlot:
         return self._handle.close.remote()
 
     def give_up(self, incarnation: int) -> bool:
-        """Return True if this process was the present one; if so, it is not any more."""
+        """Stop using this process. Returns True if it was the current one."""
         with self._lock:
             if self._retired or incarnation != self.incarnation or not self._ready.is_set():
                 return False
@@ -324,7 +325,7 @@ class ActorSlot:
                 _kill_there(who, self._handle)
 
     def retire(self) -> None:
-        """End it for good: no process takes this slot again."""
+        """End the process for good. This slot never gets another."""
         with self._lock:
             self._retired = True
         self._ready.set()  # whoever waits for it sees that it has retired
@@ -333,7 +334,7 @@ class ActorSlot:
 
 
 def open_all(slots: Iterable[ActorSlot], pool: Executor) -> None:
-    """All at once, since ranks wait for each other; what goes wrong first is raised."""
+    """Open all slots at the same time, because ranks wait for each other. Raises the first error."""
     opened = {pool.submit(slot.open): slot for slot in slots}
     for future in as_completed(opened):
         try:
@@ -359,7 +360,7 @@ def _kill_there(who: Identity, handle: Any) -> None:
 
 @contextmanager
 def _our_errors() -> Iterator[None]:
-    """Turn Ray's errors into ours, so that the driver can tell the cases apart."""
+    """Translate Ray's errors into ours, so that the driver can tell the cases apart."""
     try:
         yield
     except GetTimeoutError:
@@ -373,7 +374,7 @@ def _our_errors() -> Iterator[None]:
 
 
 def _cause(error: RayTaskError) -> BaseException:
-    """The original error if it is one of ours, else Ray's own."""
+    """Return the original error if it is one of ours, else Ray's own."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, OURS):
         return cause

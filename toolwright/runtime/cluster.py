@@ -97,7 +97,7 @@ class RayRoles(Roles):
 
 @dataclass(frozen=True)
 class RolloutWorker:
-    """A rollout role in its actor, as the scheduler gives work to it."""
+    """A rollout role in its actor, as the scheduler sees it."""
 
     pool: ActorPool
     slot: ActorSlot
@@ -131,7 +131,7 @@ class RolloutWorker:
 
 
 class RayRollouts(Rollouts):
-    """Attempts, scheduled over the rollout workers that are ready."""
+    """Runs attempts on the rollout workers that are ready."""
 
     def __init__(self, config: schema.Config, pool: ActorPool, learners: RayLearners) -> None:
         self.config, self.pool, self.learners = config, pool, learners

@@ -1,4 +1,4 @@
-"""The roles of one process: it holds them, calls their methods, and says what it is doing."""
+"""Hosts the roles of one process: it holds them, calls their methods, and reports what it is doing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolwright.runtime.timeline import Event, Stages
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of a process, so that no other is taken for it."""
+    """Identifies a process, so that it is never confused with another one."""
 
     pid: int
     born: str  # as the kernel counts: a pid that is used again has another
@@ -70,7 +70,7 @@ class RoleHost:
             build(self.roles, names, role_config, remote_role, rank)
 
     def call(self, role: str, method: str, *arguments: Any) -> Any:
-        """Call a role's method; an asynchronous one is awaited."""
+        """Call a role's method, and await it if it is asynchronous."""
         work = getattr(self.roles[role], method)
         if inspect.iscoroutinefunction(work):
             return self._awaited(role, method, work, arguments)
@@ -82,7 +82,7 @@ class RoleHost:
             return await work(*arguments)
 
     async def close(self) -> None:
-        """Close every role, the last one first, even if one of them raises."""
+        """Close every role, the last one first, even if closing one of them raises."""
         async with AsyncExitStack() as stack:
             for role in self.roles.values():
                 close = getattr(role, "close", None)
@@ -99,7 +99,7 @@ class RoleHost:
         return Pulse(stages, ", ".join(filter(None, [self.stages.awaits, *waits])))
 
     def stacks(self) -> str:
-        """The stack of every thread of this process."""
+        """Return the stack of every thread of this process."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return "\n".join(
             f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
@@ -120,7 +120,7 @@ def identity() -> Identity:
 
 
 def born(pid: int) -> str:
-    """Return when the process began, in the kernel's ticks; empty if there is none."""
+    """Return when the process started, in kernel ticks; empty if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -129,7 +129,7 @@ def born(pid: int) -> str:
 
 
 def free_address(host: str) -> str:
-    """A free port on this host, where the ranks of a role can meet."""
+    """Return a free port on this host where the ranks of a role can meet."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return f"{host}:{probe.getsockname()[1]}"

@@ -36,8 +36,8 @@ Replace = Callable[[ActorSlot, int, str], None]
 
 
 class RayLearners(Learners):
-    """`replace` is called for each that was lost, and ends its process; `resample` for attempts that were
-    lost with their node; `threads` start processes side by side."""
+    """`replace` ends a lost process and starts another. `resample` samples attempts again that were lost with
+    their node. `threads` start processes in parallel."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RayLearners(Learners):
         return int(self.ask("describe")["parameters"])
 
     def number(self) -> None:
-        """Each rank learns which of them it is, and where the first can be met."""
+        """Tell each rank its number and where to meet the first rank."""
         if self.sharded:
             self.ranks[0].create()
             master = self.ranks[0].meeting_place()
@@ -71,7 +71,7 @@ class RayLearners(Learners):
                 slot.rank = Rank(index, len(self.ranks), master)
 
     def renew(self) -> None:
-        """New processes for all of them."""
+        """Start new processes for all ranks."""
         self._end()
         try:
             self.number()
@@ -92,8 +92,8 @@ class RayLearners(Learners):
                         self.resample(table)
 
     def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
-        """Ranks write it themselves, into a folder that all of them see; for one that is alone the driver
-        does, so that nobody else has to see it."""
+        """Save a checkpoint. Several ranks write it themselves, into a folder that all of them see. A single
+        rank leaves it to the driver, so that only the driver has to see the folder."""
         if self.sharded:
             self.ask("save", str(folder.resolve()), step, dict(own), keep)
             return
@@ -115,7 +115,7 @@ class RayLearners(Learners):
         self.ask("restore", plain, ray.put(state))
 
     def _keep_for_reference(self, state: Any) -> None:
-        """A reference that comes back after it died has to be what it was."""
+        """Keep the weights that a replaced reference must start from."""
         kept = ray.put(state)
         assert self.reference is not None
         self.reference.on_start["state"] = lambda slot: slot.result(

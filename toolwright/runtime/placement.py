@@ -1,4 +1,4 @@
-"""Who runs where: from the placement block and what a cluster has to the bundles that Ray reserves."""
+"""Turns the placement settings and the resources of a cluster into the bundles that Ray reserves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """An actor to start: the roles it holds and what it reserves."""
+    """An actor to start: its roles and the resources it reserves."""
 
     name: str
     roles: tuple[str, ...]
@@ -30,7 +30,7 @@ class ActorSpec:
 
 @dataclass(frozen=True)
 class ActorPlace:
-    """The place of an actor: a bundle of a placement group, or whatever is free on a node."""
+    """The place of an actor: a bundle of a placement group, or free resources of a node."""
 
     group: Any = None
     bundle: int = 0
@@ -39,7 +39,8 @@ class ActorPlace:
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """`fixed` stay as they are; where `a_node` is given, every node that has room gets rollout workers."""
+    """`fixed` actors stay where they are. If `a_node` is given, every node with enough room gets rollout
+    workers."""
 
     fixed: list[ActorSpec]
     workers: list[ActorSpec]
@@ -114,14 +115,14 @@ def numbered(spec: ActorSpec, number: int) -> ActorSpec:
 
 
 def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
-    """A whole one each where there are enough, else an equal share of what there is."""
+    """Return a whole processor for each actor if there are enough, else an equal share."""
     there = sum(node.get("CPU", 0.0) for node in nodes)
     least = min((node.get("CPU", 0.0) for node in nodes), default=1.0)
     return max(0.01, min(1.0, floor(ROOM * there / actors * 100) / 100, floor(ROOM * least * 100) / 100))
 
 
 def bundles(specs: Sequence[ActorSpec]) -> dict[str, Any]:
-    """The arguments of Ray's placement group for these actors."""
+    """Return the arguments of Ray's placement group for these actors."""
     arguments: dict[str, Any] = {"bundles": [spec.bundle for spec in specs]}
     if any(spec.labels for spec in specs):
         arguments["bundle_label_selector"] = [dict(spec.labels) for spec in specs]

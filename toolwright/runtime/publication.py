@@ -1,7 +1,8 @@
-"""Weights on their way to rollout workers: one broadcast, and every worker answers with what has arrived.
+"""Publishes weights to rollout workers: one broadcast, which every worker acknowledges.
 
-A worker that does not answer in time, or not with the policy's own checksum, samples nothing more: the one is
-replaced and has to take the weights before it is given work again, the other ends the run.
+A worker that does not answer in time, or answers with another checksum than the policy's, samples nothing
+more. In the first case it is replaced and loads the weights before it works again. In the second case the run
+ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Replace = Callable[[ActorSlot, int, str], None]
 
 
 class Publication:
-    """The weights of now. `lock` is held while they are replaced: nobody goes to work meanwhile."""
+    """The current weights. `lock` is held while they are replaced, so that no worker starts meanwhile."""
 
     def __init__(self, config: schema.Runtime, replace: Replace) -> None:
         self.limit_s, self.replace = config.publish_timeout_s, replace
@@ -31,7 +32,7 @@ class Publication:
         self._weights: Any = None
 
     def publish(self, version: int, learners: RayLearners, workers: Sequence[ActorSlot]) -> None:
-        """Send the weights to all workers that are ready. The others load them when they come back."""
+        """Send the weights to all workers that are ready. The others load them when they return."""
         with self.lock:
             self.checksum, self._weights = learners.ask("weights", version, returns=2, limit_s=self.limit_s)
             self.version = version
@@ -47,12 +48,12 @@ class Publication:
                     self.replace(slot, incarnation, f"was lost while it took weights of version {version}")
 
     def publish_in_place(self, version: int, learners: RayLearners) -> None:
-        """Announce weights to an engine that uses the policy's own tensors: there is nothing to send."""
+        """Announce weights to an engine that uses the policy's own tensors. Nothing is sent."""
         learners.ask("publish", version, role="rollout", limit_s=self.limit_s)
         self.version = version
 
     def load_into(self, slot: ActorSlot) -> None:
-        """Give a new rollout worker the weights, before it samples."""
+        """Load the weights into a new rollout worker before it samples."""
         if self._weights is None:
             return
         ref = slot.send("rollout", "load", self._weights, early=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that went wrong and was survived: who, what happened, and what was done about it."""
+    """A problem that the run survived: who had it, what happened, and what was done about it."""
 
     who: str
     role: str
@@ -43,19 +43,19 @@ class Incident:
 
 
 class LearnerLost(Exception):
-    """The policy or the critic is gone, and what was learned since the last checkpoint with it."""
+    """The policy or the critic is gone, with everything learned since the last checkpoint."""
 
 
 class Rollouts:
-    """Sampling is asynchronous and can be cancelled."""
+    """Runs attempts. Sampling is asynchronous and can be cancelled."""
 
     def __init__(self, host: RoleHost) -> None:
         self.host = host
 
     @property
     def description(self) -> dict[str, Any]:
-        """`exact`: the engine's log-probabilities are the learner's. `difference`: how far they are apart,
-        where the engine has measured it."""
+        """`exact`: the engine's log-probabilities are the learner's. `difference`: how far apart they are, if
+        the engine has measured it."""
         found: dict[str, Any] = self.host.roles["rollout"].describe()
         return found
 
@@ -70,22 +70,23 @@ class Rollouts:
         temperature: float | None = None,
         arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
-        """Every attempt, in order; one that cannot be used says so in its `failure`. `arrived` is called with
-        groups, each whole, as they come in; they come in any order."""
+        """Run all attempts and return them in order. An attempt that cannot be used says why in its
+        `failure`. `arrived` is called with each complete group as it comes in, in any order."""
         found: list[Trajectory] = await self.host.call("rollout", "run", requests, temperature, arrived)
         return found
 
     def cache_use(self) -> dict[str, float]:
-        """Metrics of the engines' caches since the last call: of the fullest, and of all suspended turns."""
+        """Return metrics of the engines' caches since the last call: of the fullest cache, and of all
+        suspended turns."""
         found: dict[str, float] = self.host.roles["rollout"].cache_use()
         return found
 
     def rest(self) -> None:
-        """An engine that shares its device with the policy makes room while that learns."""
+        """Free the memory of an engine that shares its device with the policy, while the policy learns."""
         self.host.roles["rollout"].rest()
 
     def publish(self, version: int) -> None:
-        """Every engine samples with the policy's present weights when this returns."""
+        """Give every engine the policy's current weights before this returns."""
         self.host.roles["rollout"].publish(version)
 
     def record(
@@ -104,12 +105,12 @@ class Rewards:
         self.host.call("reward", "check", tasks)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
-        """Sets `reward` and `reward_parts`, or `failure`."""
+        """Set `reward` and `reward_parts` of each attempt, or its `failure`."""
         await self.host.call("reward", "score", trajectories)
 
 
 class Learners:
-    """Policy, reference and critic. Each call returns when it is done."""
+    """Policy, reference and critic. Each call returns once it is finished."""
 
     def __init__(self, host: RoleHost) -> None:
         self.host = host
@@ -136,30 +137,30 @@ class Learners:
         return metrics, columns
 
     def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """The loss of answers that the data compares, and how often the policy agrees."""
+        """Compute the loss of answers that the data compares, and how often the policy agrees."""
         self.take(trajectories)
         metrics: dict[str, float] = self.ask("measure")
         return metrics
 
     def take(self, trajectories: Sequence[Trajectory]) -> None:
-        """Hand over what the next step learns from."""
+        """Hand over the trajectories that the next step learns from."""
         self.ask("take", trajectories)
 
     def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
-        """A checkpoint of all that the next update depends on, with `own` among its plain values. It may
-        still be on its way to the disk when this returns."""
+        """Save a checkpoint of everything that the next update depends on, with `own` among its plain values.
+        Writing may continue after this returns."""
         plain, state = self.ask("state")
         checkpoints.save(folder, step, {**plain, **own}, state, keep=keep)
 
     def settle(self) -> None:
-        """Wait until the last checkpoint is in its place; raises if it could not be written."""
+        """Wait until the last checkpoint is in place. Raises if it could not be written."""
 
     def restore(self, path: Path) -> None:
         self.ask("restore", *checkpoints.load(path))
 
     def renew(self) -> None:
-        """Start again as before the first step, after `LearnerLost`. In one process the run itself would be
-        lost too."""
+        """Start again as before the first step, after `LearnerLost`. A run in one process cannot: it would be
+        lost itself."""
 
     def export(self, folder: Path) -> None:
         """Write the policy as an ordinary Hugging Face folder."""
@@ -167,7 +168,7 @@ class Learners:
 
 
 class Roles:
-    """All roles in this process: a cluster of one member. A breakpoint anywhere works."""
+    """All roles in this process, as in a cluster of one member. Breakpoints work anywhere."""
 
     dashboard: str | None = None
 
@@ -188,7 +189,7 @@ class Roles:
         self.learners: Learners = Learners(self.host)
 
     def begin(self, step: int) -> None:
-        """Called before a step is sampled: workers that joined are put to use."""
+        """Prepare to sample a step: workers that joined are put to use."""
 
     def events(self) -> list[Event]:
         """The events of the roles since the last call."""

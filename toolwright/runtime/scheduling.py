@@ -1,8 +1,8 @@
-"""A step's attempts scheduled over workers, by group; those that a worker had when it died are run again.
+"""Schedules a step's attempts over workers, group by group, and repeats those of a worker that died.
 
-The same attempt has the same seed wherever it is sampled, so nobody can tell from a trajectory that its first
-worker was lost. A task that was running at two deaths, the second time alone with its worker, is held to be
-the cause: it is scheduled no more.
+The same attempt has the same seed on every worker, so a trajectory does not show that its first worker was
+lost. A task that was running at two deaths, the second time alone on its worker, is taken to be the cause and
+is not scheduled again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_AGAIN_S = 0.2  # for workers that have come back
 
 
 class WorkerLost(Exception):
-    """Its process is gone, and the attempts that it had with it."""
+    """The worker's process is gone, with the attempts that it had."""
 
 
 class AttemptWorker(Protocol):
@@ -44,13 +44,13 @@ class AttemptChunk:
 
 @dataclass
 class Quarantine:
-    """Tasks that killed their workers, by id, and the message that their attempts fail with."""
+    """Tasks that killed their workers, by id, with the message that their attempts fail with."""
 
     tasks: dict[str, str] = field(default_factory=dict)
 
 
 class AttemptScheduler:
-    """`workers` lists those that can be given work now; `lost` is called for attempts that are run again."""
+    """`workers` lists those that can take work now. `lost` is called for attempts that are repeated."""
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class AttemptScheduler:
         temperature: float | None,
         arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
-        """Every attempt, in order. `arrived` is called with whole groups as workers finish them."""
+        """Run all attempts and return them in order. `arrived` is called with whole groups as workers finish
+        them."""
         batch = _ScheduledBatch(self, requests, temperature, arrived)
         try:
             return await batch.run()

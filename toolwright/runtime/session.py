@@ -1,4 +1,4 @@
-"""The Ray cluster that a run uses: one of its own on this machine, one it joins, or one that is there."""
+"""The Ray cluster of a run: its own on this machine, one that it joins, or one that is already open."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RaySession:
         self.cluster.open(self.folders, self._stage)
 
     def _stage(self) -> list[str]:
-        """Copies of the user's folders, to be sent along."""
+        """Copy the user's folders to where Ray sends them from."""
         self._staged = Path(tempfile.mkdtemp(prefix="toolwright-"))
         self.moved = user_code.stage(self.folders, self._staged)
         return [str(self._staged / user_code.PACKAGE)] if self.moved else []
@@ -107,7 +107,7 @@ class RaySession:
 
 @contextmanager
 def joined(address: str | None) -> Iterator[None]:
-    """Ray for work without roles: the cluster at this address, or one of its own on this machine."""
+    """Join the cluster at this address, or start one on this machine, for work without roles."""
     cluster = RayCluster(address)
     try:
         cluster.open()
@@ -121,7 +121,7 @@ def alive_nodes() -> set[str]:
 
 
 def free_by_node(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
-    """The free resources of each living node with these labels."""
+    """Return the free resources of each living node with these labels."""
     free = available_resources_per_node()
     fit = {}
     for node in ray.nodes():
@@ -144,7 +144,7 @@ def _resolved(path: str | None) -> str | None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started within."""
+    """Set environment variables for processes that are started inside this block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,4 +1,4 @@
-"""A watch over every actor: one that is dead, frozen or stuck is replaced."""
+"""Watches every actor, and replaces one that is dead, frozen or stuck."""
 
 from __future__ import annotations
 

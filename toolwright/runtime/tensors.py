@@ -1,4 +1,4 @@
-"""Tensors on their way: trees of them as arrays, batches, and weights as one flat array with a checksum."""
+"""Tensors for sending: trees of them as arrays, batches, and weights as one flat array with a checksum."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PackedTensor:
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """A publication of weights: every tensor of a model end to end, in the order of its state."""
+    """Published weights: every tensor of a model end to end, in the order of its state."""
 
     version: int
     checksum: int
@@ -91,7 +91,8 @@ def load(state: Mapping[str, Tensor], weights: PublishedWeights) -> int:
 
 @torch.no_grad()
 def checksum(tensors: Iterable[Tensor]) -> int:
-    """Σ place · bits, exact in integers and so the same on every device; notices what changed or moved."""
+    """Compute Σ place · bits. It is exact in integers, so it is the same on every device, and it notices
+    values that changed or moved."""
     total = 0
     for number, tensor in enumerate(tensors, start=1):
         bits = tensor.detach().reshape(-1).view(torch.uint8 if tensor.nbytes % 4 else torch.int32)
@@ -103,7 +104,7 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _distinct(state: Mapping[str, Tensor]) -> Iterable[Tensor]:
-    """Each tensor once, also if weights are tied."""
+    """Yield each tensor once, also if weights are tied."""
     seen = set()
     for tensor in state.values():
         if tensor.data_ptr() not in seen or not tensor.numel():

@@ -1,4 +1,5 @@
-"""Who did what when: stages as they run, and timeline.json, which Chrome's tracing and Perfetto open."""
+"""Records which process did what when: stages as they run, and timeline.json for Chrome's tracing and
+Perfetto."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Event:
-    """A stage of an actor that is over."""
+    """A finished stage of an actor."""
 
     who: str
     stage: str
@@ -28,7 +29,7 @@ class Event:
 
 @dataclass
 class OpenStage:
-    """A stage that has not ended."""
+    """A stage that has not finished."""
 
     stage: str
     started: float = field(default_factory=time.time)
@@ -101,7 +102,7 @@ def cpu_seconds() -> float:
 
 
 def gpu_use() -> float | None:
-    """The use of the GPU from 0 to 1; None if there is no GPU, or its use cannot be read."""
+    """Return the use of the GPU from 0 to 1, or None if there is no GPU or its use cannot be read."""
     import sys
 
     torch = sys.modules.get("torch")
@@ -114,7 +115,7 @@ def gpu_use() -> float | None:
 
 
 def use(events: Sequence[Event]) -> dict[str, float]:
-    """Cores and GPUs in use by stage, and the seconds of each: as metrics.jsonl has it."""
+    """Return cores and GPUs in use by stage, and the seconds of each, as metrics.jsonl has them."""
     metrics: dict[str, float] = {}
     for stage in sorted({event.stage for event in events}):
         mine = [event for event in events if event.stage == stage]
@@ -128,7 +129,7 @@ def use(events: Sequence[Event]) -> dict[str, float]:
 
 
 class Timeline:
-    """timeline.json: whole JSON after every step, though only its end is written."""
+    """Writes timeline.json. The file is valid JSON after every step, although only its end is written."""
 
     END = b"\n]\n"
 
@@ -162,7 +163,7 @@ class Timeline:
             file.write(b",\n" + text)
 
     def rewind(self, step: int) -> None:
-        """Forget the steps after this one, before a resumed run takes them again."""
+        """Delete the steps after this one, before a resumed run takes them again."""
         if not self.path.exists():
             return
         try:

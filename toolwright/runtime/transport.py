@@ -1,7 +1,7 @@
 """Attempts between processes: their records stay in the object store, and the driver has a summary of each.
 
 A rollout worker puts the attempts of one call into the store as one table (`record.to_table`). Receivers on
-the same node read it where it lies. The driver fetches a table only if it reads tokens or text.
+the same node read it in place. The driver fetches a table only if it reads tokens or text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory]), 
 
 
 def summary_of(t: Trajectory) -> tuple[Any, ...]:
-    """Summarise an attempt for the driver, in the order of `SUMMARY`: enough to select, count and measure by.
-    A plain tuple, because the driver unpickles one for each attempt."""
+    """Summarise an attempt for the driver, in the order of `SUMMARY`: enough to select, count and measure it.
+    It is a plain tuple, because the driver unpickles one for each attempt."""
     return tuple([getattr(t, name) for name in SUMMARY])
 
 
@@ -74,7 +74,8 @@ class RemoteTrajectory(Trajectory):
 
 
 def save(path: Path, trajectories: Sequence[Trajectory], values: Sequence[record.TokenValues] = ()) -> None:
-    """`record.save` for trajectories of which some are remote: their segments are copied column by column."""
+    """Save like `record.save`, if some trajectories are remote: their segments are copied column by
+    column."""
     remote: dict[TrajectoryRef, list[tuple[int, int]]] = {}  # (row, place in `trajectories`)
     here: list[tuple[int, Trajectory]] = []
     for place, t in enumerate(trajectories):

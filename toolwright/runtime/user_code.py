@@ -1,8 +1,8 @@
-"""A user's own code on every node: found by what the configuration names, sent along, importable on arrival.
+"""Makes a user's own code importable on every node.
 
-Three things may be named: a file (`path.py:name`), which reaches workers with the modules beside it; a module
-(`package.module:name`) that is not installed but lies in an editable checkout or on PYTHONPATH; and a file of
-tasks, whose folder may hold the modules that go with it.
+Three things may be named in a configuration: a file (`path.py:name`), which is sent with the modules beside
+it; a module (`package.module:name`) that is not installed but lies in an editable checkout or on PYTHONPATH;
+and a file of tasks, whose folder may hold the modules that go with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MOST_BYTES = 64 << 20  # of one folder: code, not the data beside it
 
 
 def strings(tree: Any) -> Iterator[str]:
-    """Every string of a configuration, keys of open blocks included: `reward.parts` names scorers by key."""
+    """Yield every string of a configuration, with the keys of open blocks: `reward.parts` names scorers by
+    key."""
     if isinstance(tree, str):
         yield tree
     elif isinstance(tree, Mapping):
@@ -41,7 +42,7 @@ def strings(tree: Any) -> Iterator[str]:
 
 
 def folders(trees: Any) -> list[Path]:
-    """The folders of the code that a configuration names, unless it is installed."""
+    """Return the folders of the code that a configuration names, unless it is installed."""
     found: dict[Path, None] = {}
     for text in strings(trees):
         if match := FILE.match(text):
@@ -71,7 +72,7 @@ def absolute(tree: Any) -> Any:
 
 
 def python_path() -> list[str]:
-    """The driver's import path, without the entries that every interpreter of this environment has."""
+    """Return the driver's import path without the entries that every interpreter of this environment has."""
     own = {Path(place).resolve() for place in sysconfig.get_paths().values()}
     entries = [Path(entry or os.getcwd()).resolve() for entry in sys.path]
     kept = [e for e in entries if e.is_dir() and not any(e == o or e.is_relative_to(o) for o in own)]
@@ -79,7 +80,8 @@ def python_path() -> list[str]:
 
 
 def stage(found: list[Path], target: Path) -> dict[str, str]:
-    """Copies of these folders' Python code under `target`, to be sent along; where each of them went."""
+    """Copy the Python code of these folders to `target`, to be sent along. Returns where each of them
+    went."""
     moved = {}
     for folder in found:
         name = f"{folder.name}_{hashlib.sha1(str(folder).encode()).hexdigest()[:8]}"
@@ -104,7 +106,7 @@ def arrive(moved: Mapping[str, str]) -> dict[str, str]:
 
 
 def relocated(tree: Any, here: Mapping[str, str]) -> Any:
-    """A role's configuration, with its files named where they are here."""
+    """Return a role's configuration with the paths that its files have on this node."""
     moves = {folder: place for folder, place in here.items() if folder != place}
 
     def change(value: Any) -> Any:
@@ -122,7 +124,7 @@ def relocated(tree: Any, here: Mapping[str, str]) -> Any:
 
 
 def _checkout(module: str) -> Path | None:
-    """The folder to put on the path for this module; None if it is installed, or not there."""
+    """Return the folder to put on the path for this module, or None if it is installed or missing."""
     top = module.partition(".")[0]
     if top == "toolwright":
         return None
@@ -140,7 +142,7 @@ def _checkout(module: str) -> Path | None:
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Modules and packages that lie there; not the data, and not what only looks like code."""
+    """Copy modules and packages, but no data and nothing that only looks like code."""
     spent = 0
     for source in [*folder.glob("*.py"), *(p for p in folder.iterdir() if (p / "__init__.py").is_file())]:
         if source.is_dir():

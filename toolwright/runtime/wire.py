@@ -1,7 +1,8 @@
-"""What crosses between processes: roles speak of trajectories, batches and tensors, and arrays travel.
+"""What crosses between processes.
 
-A role's methods take and return the same objects wherever they are called from. In one process they are
-called directly. Between two, `encode` and `decode` stand at both ends of every call.
+Roles speak of trajectories, batches and tensors; the wire carries arrays. A role's methods take and return
+the same objects wherever they are called from. Within one process they are called directly. Between two,
+`encode` and `decode` stand at both ends of every call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class TrajectoryRows:
-    """Trajectories that lie in the tables which follow it in a call."""
+    """Trajectories as rows of the tables that follow in a call."""
 
     places: Array  # [trajectories, 2]: table and row, in order
     # What became of each since it was sampled: the reward, its parts, and what a scorer gave each step.

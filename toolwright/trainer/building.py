@@ -43,7 +43,7 @@ HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in i
 
 
 def build_frozen(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Frozen:
-    """A model that is only asked, as the policy is: a reference or a teacher."""
+    """Build a model that only answers and never learns: a reference or a teacher."""
     return Frozen(
         decoder.requires_grad_(False),
         temperature=config.rollout.temperature,
@@ -54,8 +54,8 @@ def build_frozen(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
 
 
 def needs_role(algorithm: schema.Algorithm, role: str) -> bool:
-    """Return True if the algorithm asks this role: `reference`, `teacher`, `critic` or `process_reward`. A
-    reference that nothing asks is not kept: the policy itself would be as good until it moves."""
+    """Return True if the algorithm uses this role: `reference`, `teacher`, `critic` or `process_reward`. A
+    reference that nothing uses is not kept."""
     if algorithm.preference is not None:
         return role in preferences.needs(algorithm.preference)
     pulled = role == "reference" and algorithm.kl.where != "none"
@@ -66,8 +66,8 @@ def needs_role(algorithm: schema.Algorithm, role: str) -> bool:
 async def agents_before_run(
     config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
 ) -> AsyncIterator[AgentSet]:
-    """Agents and their tools, to ask what they would write. Before the first step nothing is worth another
-    try: what fails is a UserError."""
+    """Open agents and their tools before the run, to see what prompts they write. Nothing is retried yet:
+    every failure is a UserError."""
     agents = AgentSet(config, tokenizer, tools=tools)
     try:
         yield agents
@@ -78,8 +78,8 @@ async def agents_before_run(
 
 
 def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:
-    """Threads that pay: a tiny model's products are over before a second thread has woken up, and beside a
-    GPU there is nothing larger."""
+    """Choose the number of torch threads. A tiny model's matrix products finish before a second thread wakes
+    up, and beside a GPU the CPU has nothing large to compute."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     small = decoder.device.type != "cpu" or sum(p.numel() for p in decoder.parameters()) < TINY_PARAMETERS
     torch.set_num_threads(run.threads or (1 if small else usable))
@@ -87,8 +87,8 @@ def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Every step frees what the next one asks for again. Given back to the kernel in between, it comes back
-    as page faults, which cost a tenth of a step on a CPU."""
+    """Tell malloc to keep freed memory. Each step frees what the next one needs again. If it went back to the
+    kernel in between, the page faults would cost a tenth of a step on a CPU."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # not the GNU C library
@@ -134,13 +134,14 @@ def precision(config: schema.Model) -> str:
 
 
 def fastest_precision(kind: str, capability: tuple[int, int], *, parameters: int) -> str:
-    """bfloat16 is slower than float32 on a CPU, and gains nothing where a model is tiny."""
+    """Pick a precision. bfloat16 is slower than float32 on a CPU, and tiny models gain nothing from it."""
     large = parameters >= TINY_PARAMETERS
     return "bfloat16" if kind == "cuda" and capability >= HAS_BFLOAT16 and large else "float32"
 
 
 def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
-    """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
+    """Build the policy's decoder and tokenizer: from a Hugging Face folder, or with random weights and one
+    token per character."""
     if config.path is not None:
         base, _ = folders(config)
         context_of(config)  # first of all it must be a model's folder
@@ -201,7 +202,7 @@ def _check_stored(config: schema.Model, base: Path) -> None:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
-    """Every token must have a row in the embedding; rows without a token are usual."""
+    """Check that every token has a row in the embedding. Rows without a token are common and allowed."""
     added = tokenizer.backend.get_added_tokens_decoder()
     beyond = [f"{token.content!r} is number {number}" for number, token in added.items() if number >= vocab]
     if beyond or tokenizer.size > vocab:
@@ -213,7 +214,7 @@ def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
 
 
 def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
-    """The tokenizer of `build_model`, without building the decoder."""
+    """Build the tokenizer that `build_model` returns, without building the decoder."""
     if config.path is None:
         return Tokenizer.characters(alphabet)
     base, adapter = folders(config)
@@ -224,7 +225,8 @@ def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
 
 
 def context_of(config: schema.Model) -> int | None:
-    """The longest sequence of the model, read rather than built; None: as long as one wishes."""
+    """Read the longest sequence of the model without building it. None means that the model has no limit of
+    its own."""
     if config.path is None:
         return None if config.context == "auto" else config.context
     base, _ = folders(config)
@@ -237,7 +239,8 @@ def cut_of(config: schema.Model) -> int | None:
 
 
 def folders(config: schema.Model) -> tuple[Path, Path | None]:
-    """The folders of model and adapter. `model.path` may name the adapter alone, which knows its base."""
+    """Find the folders of model and adapter. `model.path` may name an adapter alone, which knows its base
+    model."""
     folder, adapter = _folder("model.path", config.path), config.lora.path
     alone = adapter_folder.is_adapter(folder)
     if config.config and not alone:
@@ -274,7 +277,7 @@ def _to_be_had(name: str) -> str:
 
 
 def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
-    """The adapter that is asked for: one that is there, or a new one."""
+    """Add the configured adapter: an existing one, or a new one."""
     base, adapter = folders(config)
     rank, targets = config.lora.rank, config.lora.targets
     if adapter is not None:

@@ -32,14 +32,15 @@ class Checkpointer:
         return f"go on with: {resume_command(self.config.run, self.folder)}"
 
     def save_if_due(self) -> None:
-        """Save after so many steps or so much time. A run gives the same numbers whenever it saves."""
+        """Save after the configured number of steps or minutes. When a run saves never changes its
+        numbers."""
         every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
         by_steps = every and self.trainer.step_done % every == 0
         if by_steps or (minutes and time.monotonic() - self.saved_at >= 60 * minutes):
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint and the model of this step, unless they are there."""
+        """Write a checkpoint and the model of this step, unless they exist."""
         trainer = self.trainer
         with self.log.stage("checkpoint"):
             if self.saved_step != trainer.step_done:
@@ -50,17 +51,17 @@ class Checkpointer:
         self.saved_at = time.monotonic()
 
     def save_last(self) -> None:
-        """Save, and wait until it is on the disk."""
+        """Save, and wait until everything is on the disk."""
         self.save()
         self.trainer.roles.learners.settle()
 
     def save_before_error(self) -> None:
-        """Keep what was learned when the run ends with an error that is not the learner's."""
+        """Save what was learned if the run ends with an error that the learner did not cause."""
         if self.trainer.step_done:
             self.save_last()
 
     def save_and_stop(self) -> None:
-        """The user asked the run to stop."""
+        """Save the run and end it, because the user asked it to stop."""
         try:
             self.save_last()
         except LearnerLost as error:
@@ -70,8 +71,8 @@ class Checkpointer:
         self.log.say(f"stopped at step {self.trainer.step_done}; {self.remedy}")
 
     def resume(self) -> int | None:
-        """Restore the last checkpoint if the run is to be resumed. Returns the last step whose records stay,
-        None in a new run."""
+        """Restore the last checkpoint if the run is to be resumed. Returns the last step whose records are
+        kept, or None for a new run."""
         if not self.config.run.resume:
             return None
         try:
@@ -108,8 +109,8 @@ class Checkpointer:
         self.folder.rewind(restored or -1)
 
     def _restore_newest(self) -> int | None:
-        """Restore the newest whole checkpoint and return its step; None without checkpoints. Broken ones are
-        named, and put aside once a whole one is found."""
+        """Restore the newest whole checkpoint and return its step, or None if there is none. Broken
+        checkpoints are reported, and moved aside once a whole one is found."""
         broken: list[checkpoints.BrokenCheckpoint] = []
         for path in checkpoints.newest_first(self.folder.checkpoints):
             try:

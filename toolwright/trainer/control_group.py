@@ -1,4 +1,4 @@
-"""The limits of this process' control group, such as a container's, and what is left of them."""
+"""Limits of this process's control group, such as those of a container, and how much of each is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folders(controller: str) -> Iterator[Path]:
 
 
 def cpu_quota() -> float | None:
-    """Cores' worth of time that the group may use; None without a limit."""
+    """Return the CPU time that the group may use, in cores. None means no limit."""
     found = []
     for folder in folders("cpu"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
@@ -37,7 +37,7 @@ def cpu_quota() -> float | None:
 
 
 def memory_left() -> tuple[int, int] | None:
-    """(limit, what is left of it) in bytes, of the group with the least left; None without a limit."""
+    """Return (limit, bytes left below it) of the group with the least left, or None without a limit."""
     found = []
     for folder in folders("memory"):
         for limit, used in (
@@ -62,7 +62,7 @@ def _reclaimable(folder: Path) -> int:
 
 
 def processes_left() -> int | None:
-    """Processes and threads that may still be started; None without a limit."""
+    """Return how many processes and threads may still be started, or None without a limit."""
     found = []
     for folder in folders("pids"):
         with contextlib.suppress(OSError, ValueError):

@@ -12,8 +12,8 @@ from toolwright.trainer import building
 
 
 def from_checkpoint(checkpoint: Path, folder: Path, *, like: Path | None = None) -> None:
-    """`like` has the shape and the tokenizer; without it, the run's own `model/`. An adapter's checkpoint
-    becomes an adapter's folder."""
+    """Convert a checkpoint. `like` is a model folder with the shape and the tokenizer; the default is the
+    run's own `model/`. The checkpoint of an adapter becomes an adapter folder."""
     if not (checkpoint / checkpoints.STATE).is_file():
         raise UserError(f"{checkpoint} is not a checkpoint: it has no {checkpoints.STATE}")
     like = like or checkpoint.resolve().parents[1] / "model"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Credit:
-    """The roles that answer what estimators ask."""
+    """Assigns credit. It holds the roles that provide what estimators need."""
 
     config: schema.Config
     policy: Policy | None  # None where the estimator asks no model
@@ -80,7 +80,7 @@ class Credit:
         baselines: Mapping[str, list[float]],
         kl_coef: float,
     ) -> tuple[Batch, dict[str, float]]:
-        """The batch with every column the update needs, and what there is to know about it."""
+        """Return the batch with every column that the update needs, and metrics about it."""
         batch = Batch.pack(trajectories)
         metrics: dict[str, float] = {}
         if self.learner_pass(exact=exact):
@@ -133,8 +133,7 @@ class Credit:
         baselines: Mapping[str, list[float]],
         penalty: Tensor | None = None,  # [trajectories, tokens]
     ) -> tuple[Tensor, Tensor]:
-        """(advantages, returns) by the chosen estimator, given what it needs. `penalty` is taken from the
-        rewards."""
+        """Return (advantages, returns) of the chosen estimator. `penalty` is subtracted from the rewards."""
         algorithm = self.config.algorithm
         step = needs.ScoredStep(
             batch, trajectories, baselines, self.config.reward.parts, all_at_end=not algorithm.step_rewards
@@ -164,7 +163,8 @@ class Credit:
         trajectories: Sequence[Trajectory],
         inputs: dict[str, Any],
     ) -> tuple[Tensor, Tensor]:
-        """Step-wise estimators see one row a step; every action lies in exactly one, so rows add up again."""
+        """Lay out the batch for step-wise estimators, with one row per step. Every action lies in exactly one
+        row."""
         steps, mask = batch.padded(batch.steps.float()).long(), batch.mask
         if any(len(t.steps) > 1 and step.anchor is None for t in trajectories for step in t.steps):
             raise UserError(

@@ -1,4 +1,5 @@
-"""The values of `auto` in a run: lengths, precision and rates, by its model, its prompts and its memory."""
+"""Values for settings that are `auto`: lengths, precision and learning rates, by model, prompts and
+memory."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ def depends_on_prompts(config: schema.Config) -> bool:
 def decide(
     config: schema.Config, *, prompt: int, turns: int, learns: bool = True, demonstration: int | None = None
 ) -> DecidedConfig:
-    """`prompt`, `demonstration`: tokens of the longest; None where no demonstrations are learned from, with
-    update.policy as their optimiser. `turns`: the most that an attempt may take."""
+    """Replace every `auto`. `prompt` and `demonstration` are the tokens of the longest one; `demonstration`
+    is None if the run learns from no demonstrations. `turns` is the most turns that an attempt may take."""
     stated, max_tokens, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
     prompt = prompt if most == "auto" else min(prompt, most)
     context, why, remedy = _context(config, prompt, turns, learns, demonstration or 0)
@@ -62,7 +63,7 @@ def decide(
 
 
 def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[schema.Config, list[str]]:
-    """Learning rates by size, and what is to be said about them."""
+    """Set learning rates by the size of the model. Also returns lines that explain them."""
     model, adapted = memory.planned(config.model), building.adapts(config.model)
     idle = model.shape.idle_parameters  # experts that a token does not use
     count = model.parameters - idle
@@ -87,7 +88,7 @@ def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[sche
 
 
 def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Model, str]:
-    """A model that only answers: all the context that it has and that memory holds for every slot."""
+    """Configure a model that only answers: as much of its context as memory holds for every slot."""
     stated, context = model.context, building.context_of(model)
     if context is not None:
         model = model.changed({"context": context})
@@ -104,7 +105,7 @@ def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Mod
 def _context(
     config: schema.Config, prompt: int, turns: int, learns: bool, demonstration: int
 ) -> tuple[int, str | None, str]:
-    """The longest sequence, a line that explains it, and a remedy if it is too short."""
+    """Return the longest sequence, a line that explains it, and a remedy if it is too short."""
     stated, max_tokens, total = (
         config.model.context,
         config.rollout.max_tokens,
@@ -153,7 +154,7 @@ def _context(
 
 
 def _answer(prompt: int, whole: int | None) -> int:
-    """Tokens of a turn, in so many of prompt and answers together."""
+    """Return the tokens of a turn, given the tokens of prompts and answers together."""
     if whole is None:
         return ANSWER
     room = whole - prompt

@@ -38,7 +38,8 @@ class Economy:
 
 
 def economised(config: schema.Config, *, learns: bool = True) -> tuple[schema.Config, list[str]]:
-    """Decide what is `auto` in how weights and moments are kept and what is computed twice, and say it."""
+    """Decide how weights and moments are kept and what is recomputed, where that is `auto`, and report the
+    choice."""
     device, dtype = building.pick_device(config.model.device), building.precision(config.model)
     if device.type != "cuda" or config.runtime.name != "local":
         state, again = config.update.optimizer_state, config.model.recomputes
@@ -56,8 +57,8 @@ def economised(config: schema.Config, *, learns: bool = True) -> tuple[schema.Co
 def chosen_economy(
     config: schema.Config, model: PlannedModel, there: int, tried: Sequence[Economy], *, learns: bool = True
 ) -> tuple[Economy, bool]:
-    """The first that leaves room for passes of a good size, else the first that fits at all; the last if
-    none does, and whether it fits."""
+    """Return the first economy that leaves room for passes of a good size, else the first that fits at all,
+    else the last. Also returns whether it fits."""
     for tokens in (GOOD_PASS, 0):
         for one in tried:
             economical, kept = (
@@ -73,8 +74,8 @@ def chosen_economy(
 def economies(
     config: schema.Config, model: PlannedModel, dtype: str, *, learns: bool = True
 ) -> list[Economy]:
-    """List the possible economies, the most exact and then the fastest first; what is stated stays. `dtype`
-    is what `auto` is where there is room."""
+    """List the possible economies, the most exact first and then the fastest. Settings that are given stay.
+    `dtype` replaces `auto` if there is room for it."""
     state, stated, adapted = config.update.optimizer_state, config.model.gradient_checkpointing, model.adapted
     kinds = [dtype]
     if config.model.dtype == "auto" and dtype == "bfloat16" and model.fast:

@@ -1,4 +1,4 @@
-"""Evaluation: held-out tasks attempted, scored, never learned from."""
+"""Evaluation: held-out tasks are attempted and scored, and never learned from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Scoring = Callable[[Sequence[Trajectory]], Awaitable[None]]
 async def held_out(
     config: schema.Config, tasks: Sequence[Task], *, attempt: Attempting, score: Scoring
 ) -> tuple[EvaluationResult, list[Trajectory]]:
-    """Attempts and scores the tasks; the same seeds every time, so that runs can be compared."""
+    """Attempt and score the tasks. The seeds are always the same, so that runs can be compared."""
     sampling = tuple((key, int(v) if key == "top_k" else v) for key, v in config.eval.sampling.items())
     requests = [
         AttemptRequest(
@@ -45,8 +45,8 @@ async def held_out(
 def evaluate(
     config: schema.Config, *, command: Sequence[str], say: Callable[[str], None] = lambda line: None
 ) -> EvaluationResult:
-    """Score the configured model on the held-out tasks; nothing is written but where a run has a new name.
-    `say` is called with what was decided of what the configuration leaves open."""
+    """Score the configured model on the held-out tasks. Nothing is written unless the run has a new name.
+    `say` is called with each decision about settings that are `auto`."""
     folder = RunFolder.claim(config.run, made_of=()) if keeps(config.run) else None
     prepared = prepare(config, learns=False)
     config = prepared.role_config.config

@@ -1,4 +1,4 @@
-"""A forecast of what fits on given GPUs and how long a step takes, by the estimates that a run decides by."""
+"""A forecast of what fits on given GPUs and how long a step takes. It uses the estimates that a run uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHARDED = 0.85  # of one rank's rate: what gathering over a fast link leaves
 
 @dataclass(frozen=True)
 class Workload:
-    """The work of a step. Tokens are of an average attempt."""
+    """The work of a step. Token counts are those of an average attempt."""
 
     context: int = 4_096
     prompts: int = 64
@@ -55,7 +55,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A way to train on these GPUs, and what it takes."""
+    """A way to train on these GPUs, with its memory and time."""
 
     way: str
     fits: bool
@@ -104,7 +104,8 @@ def _parameters(shape: Shape) -> int:
 def forecasts(
     model: PlannedModel, gpu: GPU, *, gpus: int = 1, rank: int = 16, work: Workload | None = None
 ) -> list[Forecast]:
-    """All weights, and an adapter: as a run would do it, and on one GPU what is faster and less exact."""
+    """Forecast training all weights and training an adapter: with a run's own defaults, and on one GPU also
+    with settings that are faster but less exact."""
     work = work or Workload()
     low = memory.adapter_parameters(model.shape, rank)
     adapted = replace(model, adapted=True, trained=low, fresh=True)
@@ -164,8 +165,8 @@ def _economical(
 def _engine_parts(
     needed: memory.MemoryPlan, there: int, work: Workload, *, fits: bool = True
 ) -> tuple[dict[str, int], int]:
-    """Parts with as large a cache as there is room for, and how many mean attempts it holds: those of a group
-    share their prompt."""
+    """Plan the engine's memory with the largest cache that fits, and count the average attempts that it
+    holds. Attempts of one group share their prompt."""
     engine, size, slots = needed.engine, needed.engine.cache, 0
     if fits and engine.fit is not None:
         tokens = engine.fit(work.slots, there - needed.total + size)
@@ -176,8 +177,8 @@ def _engine_parts(
 
 
 def _sharded(way: str, model: PlannedModel, gpu: GPU, ranks: int, engines: int, work: Workload) -> Forecast:
-    """Forecast GPUs of which some learn, each with a part of weights, gradients and moments, and the others
-    sample."""
+    """Forecast several GPUs: some learn, each with a part of the weights, gradients and moments, and the
+    others sample."""
     config, there = _config(work), _room(gpu)
     learner = {"weights": memory.weight_bytes(model), **memory.learner_parts(config, model)}
     parts = {name: size // ranks for name, size in learner.items()}
@@ -203,7 +204,7 @@ def _room(gpu: GPU) -> int:
 
 
 def _pass(model: PlannedModel, recompute: Recompute, left: int, parts: dict[str, int]) -> int:
-    """Tokens of a micro-batch; what its pass takes is added to the parts."""
+    """Return the tokens of a micro-batch, and add the memory of its pass to the parts."""
     overhead, each = memory.overhead(model, recompute), memory.pass_bytes(model, recompute)
     tokens = tokens_in(left - overhead, each)
     parts["a pass"] = overhead + max(tokens, model.shape.context) * each
@@ -211,7 +212,8 @@ def _pass(model: PlannedModel, recompute: Recompute, left: int, parts: dict[str,
 
 
 def update_flops(shape: Shape, tokens: int, length: int, recompute: Recompute = False) -> float:
-    """Operations of an update: each weight once forward and twice backward, attention, and recomputation."""
+    """Count the operations of an update: each weight once forward and twice backward, plus attention and
+    recomputation."""
     inner, layers = shape.heads * shape.head_dim, shape.layers * layer_numbers(shape)
     attention = 4 * shape.layers * inner * length / 2
     again = 0.0
@@ -230,7 +232,7 @@ def learning_seconds(model: PlannedModel, gpu: GPU, work: Workload, recompute: R
 
 
 def _reached(length: int) -> float:
-    """The part of the peak, between the lengths that were measured."""
+    """Interpolate the reached share of the peak between the lengths that were measured."""
     (first, rate), (last, least) = LEARNING[0], LEARNING[-1]
     if not first < length < last:
         return rate if length <= first else least
@@ -242,7 +244,8 @@ def _reached(length: int) -> float:
 
 
 def sampling_seconds(model: PlannedModel, gpu: GPU, work: Workload, *, rows: int) -> float:
-    """All attempts, so many side by side: prompts once for each group, then a token of each at a time."""
+    """Estimate the time to sample all attempts with this many side by side: each group's prompt once, then
+    one token of each attempt at a time."""
     shape = model.shape
     active = shape.layers * layer_numbers(shape) + shape.vocab * shape.width
     rows = min(rows, work.attempts)

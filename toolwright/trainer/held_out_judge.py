@@ -1,4 +1,5 @@
-"""Attempts beside a warm start: at held-out tasks before and after, at training tasks to learn from."""
+"""Attempts made beside a warm start: at held-out tasks before and after it, and at training tasks to learn
+from."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from toolwright.trajectory import Task, Trajectory
 
 
 class HeldOutJudge:
-    """Held-out tasks, tried before and after; or why not: sft can do without a scorer for its tasks."""
+    """Tries the held-out tasks before and after, or says why it cannot: sft works without a scorer for its
+    tasks."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class HeldOutJudge:
     def sample(
         self, tasks: list[Task], words: schema.SolvedAttempts, *, stopped: Callable[[], bool]
     ) -> list[Trajectory]:
-        """Scored attempts at these tasks. Ends early if `stopped` says so."""
+        """Attempt these tasks and score the attempts. Ends early if `stopped` returns True."""
         if self.scorer is None or self.missing:
             raise UserError(f"which attempts are right cannot be told: {self.missing}")
         self.scorer.check(tasks)
@@ -73,7 +75,8 @@ class HeldOutJudge:
     def solved(
         self, attempts: list[Trajectory], config: schema.SolvedAttempts
     ) -> tuple[list[Trajectory], str]:
-        """The sampled attempts that are learned from, asked as tasks are asked here; and a line about it."""
+        """Select the sampled attempts to learn from, with prompts as this run writes them. Also returns a
+        line about the selection."""
         selection = solved_attempts.select(
             attempts, config, seed=self.config.run.seed, tools=bool(self.tools)
         )

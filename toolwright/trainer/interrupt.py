@@ -26,8 +26,8 @@ class StopRequested(Exception):
 
 
 class Interrupt:
-    """Catches SIGINT, SIGTERM and SIGHUP while a run is on; not a SIGHUP that `nohup` has it ignore. A second
-    one stops at once, whatever is going on."""
+    """Catches SIGINT, SIGTERM and SIGHUP during a run, but not a SIGHUP that `nohup` told it to ignore. A
+    second signal stops the process at once, whatever it is doing."""
 
     def __init__(self) -> None:
         self.signal: int | None = None  # the first that came
@@ -62,7 +62,8 @@ class Interrupt:
 
     @contextmanager
     def safe(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Within, nothing is changed that a checkpoint keeps: a request to stop is answered by `cancel`."""
+        """Allow `cancel` to be called inside this block, because nothing changes there that a checkpoint
+        keeps."""
         self._cancel = cancel
         try:
             self.check()

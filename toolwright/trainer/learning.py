@@ -36,7 +36,7 @@ from toolwright.trajectory import Trajectory
 
 
 class Reference(Protocol):
-    """The model that the policy is kept close to, in this process or in another."""
+    """The model that the policy is kept close to. It may live in this process or in another."""
 
     def statistics(self, batch: Batch) -> dict[str, Tensor]: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -44,7 +44,7 @@ class Reference(Protocol):
 
 
 class Values(Protocol):
-    """The critic as the learner uses it: in this process, or asked in another."""
+    """The critic as the learner uses it. It may live in this process or in another."""
 
     def values(self, batch: Batch) -> Tensor: ...
     def update(self, batch: Batch) -> dict[str, float]: ...
@@ -73,7 +73,8 @@ def total_updates(config: schema.Config, *, after: int = 0) -> int:
 
 
 class Learner:
-    """The roles that the algorithm asks for, and no others; those not given are made here."""
+    """Holds the roles that the algorithm needs, and no others. Roles that are not passed in are built
+    here."""
 
     def __init__(
         self,
@@ -151,9 +152,11 @@ class Learner:
         exact: bool,
         baselines: Mapping[str, list[float]],
     ) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Advantages, then epochs × minibatches of updates. `exact`: the engine's numbers are ours.
+        """Compute advantages, then take epochs × minibatches of updates.
 
-        Returns metrics, and the columns of `TokenValues` over the actions of all trajectories."""
+        `exact`: the engine's log-probabilities are the learner's. Returns metrics, and the columns of
+        `TokenValues` over the actions of all trajectories.
+        """
         update = self.config.update
         newest = max(t.weights_version for t in trajectories)
         fresh = [row for row, t in enumerate(trajectories) if t.weights_version == newest]
@@ -217,7 +220,8 @@ class Learner:
         return {name: column.masked_fill(~learned, math.nan) for name, column in found.items()}
 
     def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """The loss of answers that are not learned from, and how often the policy agrees with the data."""
+        """Compute the loss of answers without learning from them, and how often the policy agrees with the
+        data."""
         assert isinstance(self.objective, PreferenceObjective)
         batch, _ = self.credit.assign(trajectories, exact=False, baselines={}, kl_coef=0.0)
         return self.objective.measure(batch, self.policy.statistics(batch)["log_prob"])
@@ -248,7 +252,8 @@ class Learner:
         )
 
     def _count_skips(self, rows: Sequence[dict[str, float]]) -> None:
-        """A bad gradient now and then is survived; one after the other means the run is broken."""
+        """Count bad gradients in a row. One now and then is harmless; many in a row mean that the run is
+        broken."""
         for row in rows:
             self.skips = self.skips + 1 if row["skipped"] else 0
         if self.skips >= self.config.train.max_skips:

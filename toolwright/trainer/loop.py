@@ -89,10 +89,10 @@ class TrainingLoop:
     def steps(
         self, folder: RunFolder | None = None, *, command: Sequence[str] = ()
     ) -> Generator[TrainedStep]:
-        """Take the steps that are left, and yield each once it is written down.
+        """Take the remaining steps, and yield each one once it is recorded.
 
-        What surrounds them is called from here: the log, checkpoints, Ctrl-C, and the way back to the last
-        checkpoint if what learns is lost. Without a `folder` the configuration names a new one.
+        Everything that surrounds a step is called from here: the log, checkpoints, Ctrl-C, and the return to
+        the last checkpoint if the learner is lost. Without a `folder`, the configuration names a new one.
         """
         named_after = (self.config.algorithm.name, self.config.task.name)
         claimed = folder or self.folder or RunFolder.claim(self.config.run, made_of=named_after)
@@ -139,7 +139,7 @@ class TrainingLoop:
         interrupt.leave()
 
     def step(self, number: int, log: RunLog, saver: Checkpointer, interrupt: Interrupt) -> TrainedStep:
-        """Take one step, evaluate where that is due, and record it."""
+        """Take one step, evaluate if it is due, and record it."""
         started, drawn_from = time.perf_counter(), self.sampler.state()
         try:
             with interrupt.safe(self.cancel), log.stage("sample"):
@@ -217,7 +217,7 @@ class TrainingLoop:
         return result.metrics()
 
     def cancel(self) -> None:
-        """End sampling or evaluation where it waits. May be called from a signal's handler."""
+        """Interrupt sampling or evaluation. May be called from a signal handler."""
         if self._running is not None:
             self._running.cancel()
             self.roles.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
@@ -267,7 +267,7 @@ class TrainingLoop:
         self.step_done = step
 
     def renew(self) -> None:
-        """Go back to before the first step, with a new learner in place of one that was lost."""
+        """Go back to before the first step, with a new learner in place of the lost one."""
         self.roles.learners.renew()
         self.roles.rollouts.publish(0)
         self.sampler.restore(self._first_order, ())
@@ -281,7 +281,7 @@ class TrainingLoop:
 
     @property
     def learner(self) -> Any:
-        """The policy's, of a run in this process."""
+        """The learner, if the run is in this process."""
         return self.roles.host.roles["policy"].learner
 
     @property
@@ -295,10 +295,11 @@ class TrainingLoop:
 
 @contextmanager
 def _frozen_for_gc() -> Iterator[None]:
-    """Spare the garbage collector what is there by now and stays. With a thousand attempts at once, looking
-    through it takes a quarter of the time that they take of the host.
+    """Exempt everything that exists by now from garbage collection.
 
-    If the application has frozen objects itself, nothing is done: to unfreeze is to unfreeze all."""
+    With a thousand attempts at once, scanning it would take a quarter of the host's time. Does nothing if the
+    application has frozen objects itself, because unfreezing would free those too.
+    """
     if gc.get_freeze_count():
         yield
         return

@@ -50,8 +50,8 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
 
 
 def tool_use(sampled: SampledStep, seconds: float) -> dict[str, float]:
-    """Measure how many tool calls were under way at once while a step took `seconds` to sample; and of
-    those in the sandbox, how many ran, how many waited and how many it ended."""
+    """Measure tool calls of a step that took `seconds` to sample: how many ran at the same time, and for
+    those in the sandbox how many ran, waited and were ended."""
     names = {
         "tool_s": "tool_calls",
         "sandbox_s": "sandbox_runs",
@@ -85,7 +85,7 @@ OF_FIRST_UPDATE = ("gap/", "correction/")  # metrics of weights that have not mo
 
 
 def of_updates(role: str, rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean over a step's updates; skipped ones are counted instead."""
+    """Average the metrics of a step's updates. Skipped updates are counted instead."""
     if not rows:
         return {}
     names = [name for name in rows[0] if not name.startswith(OF_FIRST_UPDATE)]

@@ -124,8 +124,8 @@ def check(config: schema.Config, *, learns: bool = True) -> None:
 
 
 def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
-    """Checked, and on a GPU with as large a cache as there is room for beside all that the run will keep: the
-    engine is there first, and would take what others need later."""
+    """Check that the run fits. On a GPU, also give the engine the largest cache that leaves room for
+    everything else in the run: the engine is built first, and would take memory that others need later."""
     check(config, learns=learns)
     device, needed = building.pick_device(config.model.device), plan(config, learns=learns)
     engine, stated = needed.engine, config.engine.params
@@ -156,7 +156,7 @@ def longest_context(
 
 
 def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
-    """Return True if the run fits, and the way back through one of its longest sequences."""
+    """Return True if the run fits, including the backward pass of one of its longest sequences."""
     there, needed = free(building.pick_device(config.model.device)), plan(config, learns=learns)
     return fits(config, planned(config.model), needed, there, learns=learns, every_slot=every_slot)
 
@@ -171,8 +171,8 @@ def fits(
     every_slot: bool = False,
     tokens: int = 0,
 ) -> bool:
-    """Return True if this many bytes are enough. `tokens`: those of a pass, if that is more than a sequence
-    has."""
+    """Return True if this many bytes are enough. `tokens` is the size of a pass, if larger than one
+    sequence."""
     left, engine = there - needed.total, needed.engine
     if every_slot:
         whole = config.engine.slots * model.shape.context * engine.token_bytes
@@ -183,7 +183,8 @@ def fits(
 
 
 def passes(model: PlannedModel, recompute: Recompute, left: int) -> int:
-    """Tokens that a pass with its way back can have, where so many bytes are left for it and for caches."""
+    """Return the tokens that a forward and backward pass can have if this many bytes are left for it and for
+    caches."""
     room = left * SHARE
     if model.device.type == "cuda":
         room = (room - overhead(model, recompute)) * PASS_SHARE
@@ -191,13 +192,13 @@ def passes(model: PlannedModel, recompute: Recompute, left: int) -> int:
 
 
 def overhead(model: PlannedModel, recompute: Recompute) -> int:
-    """Bytes that a pass on a GPU takes whatever its number of tokens."""
+    """Bytes that a pass on a GPU needs regardless of its number of tokens."""
     matrices = model.parameters - table_numbers(model.shape)
     return pass_overhead(model.shape, matrices, model.stored, adapted=model.adapted, recompute=recompute)
 
 
 def micro_tokens(config: schema.Config) -> int:
-    """Tokens of one pass on a CPU, where a pass that is too large ends the process."""
+    """Return the tokens of one pass on a CPU, where a pass that is too large would end the process."""
     tokens = passes(
         planned(config.model), config.model.recomputes, free(torch.device("cpu")) - plan(config).total
     )
@@ -210,7 +211,7 @@ def pass_bytes(model: PlannedModel, recompute: Recompute) -> int:
 
 
 def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool) -> str:
-    """Suggest only those settings that would help."""
+    """Suggest settings that would help, and no others."""
     cache = sum(size for name, size in needed.parts.items() if "cache" in name)
     if needed.total - cache <= there:
         return "lower engine.slots or model.context"
@@ -227,7 +228,7 @@ def free(device: torch.device) -> int:
 
 
 def planned(model: schema.Model) -> PlannedModel:
-    """The model from what is written about it rather than loaded."""
+    """Plan the model from its configuration files, without loading it."""
     fast, half = True, False
     if model.path is not None:
         base, _ = building.folders(model)
@@ -263,7 +264,8 @@ def _adapter_parameters(model: schema.Model, shape: Shape) -> int:
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
-    """Parameters of a new adapter on every matrix but experts': rank × (rows + columns) each."""
+    """Count the parameters of a new adapter on every matrix except the experts': rank × (rows + columns)
+    each."""
     q, kv, width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width
     dense = shape.layers if shape.experts is None else len(shape.experts.dense)
     attention = 2 * (width + q) + 2 * (width + kv)
@@ -271,14 +273,14 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
 
 
 def _rows(config: schema.Config, learns: bool) -> int:
-    """Count the slots that will be used. Memory that nobody writes to is not taken."""
+    """Count the slots that will be used. Memory that nothing writes to is never taken."""
     tried = config.task.held_out_size * config.eval.samples
     sampled = config.rollout.prompts * config.rollout.samples if learns else 0
     return min(config.engine.slots, max(tried, sampled))
 
 
 def _of_machine() -> int:
-    """Memory that the kernel would give without swapping."""
+    """Memory that the kernel can provide without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

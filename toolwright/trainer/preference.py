@@ -1,7 +1,7 @@
-"""Runs on answers that the data compares: their configuration, and the batches that they learn from.
+"""Runs on preference data: their configuration, and the batches that they learn from.
 
-They are runs like any other, in the same loop, with the same roles, checkpoints and metrics. Where others
-sample, agent `recorded` writes the answers of the data; where others assign credit, the answers have labels.
+They use the same loop, roles, checkpoints and metrics as other runs. Instead of sampling, the agent
+`recorded` writes the answers of the data. Instead of credit, the answers have labels.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, TaskSet]:
-    """Tasks with the two answers that the loss learns from, in a run that writes these and samples nothing:
-    the engine is the smallest there is, and on a cluster its workers have no GPU."""
+    """Return tasks with the two answers that the loss compares, and a configuration that writes these and
+    samples nothing: the engine is the smallest there is, and on a cluster its workers have no GPU."""
     name = config.algorithm.preference
     assert name is not None
     if not any("chosen" in task.extra_info or "completion" in task.extra_info for task in tasks.train):
@@ -47,7 +47,8 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
 
 
 def without_sampling(config: schema.Config, *, samples: int) -> schema.Config:
-    """The run with the agent that writes what the data has, and with the smallest engine."""
+    """Return the configuration with the agent that writes the answers of the data, and the smallest
+    engine."""
     if config.runtime.placement.rollout.gpus is None:
         config = config.changed({"runtime.placement.rollout.gpus": 0.0})
     rollout = {"rollout.agent": "recorded", "rollout.samples": samples, "rollout.max_tokens": 1}
@@ -56,7 +57,7 @@ def without_sampling(config: schema.Config, *, samples: int) -> schema.Config:
 
 
 def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks: Sequence[Task]) -> list[int]:
-    """Count the tokens of each task: its prompt with the longest answer."""
+    """Count the tokens of each task: its prompt and the longest answer."""
 
     async def written() -> list[int]:
         async with building.agents_before_run(config.rollout, tokenizer, tools) as agents:
@@ -91,7 +92,7 @@ class PreferenceCredit:
         baselines: Mapping[str, list[float]],
         kl_coef: float,
     ) -> tuple[Batch, dict[str, float]]:
-        """The batch with its labels, and with what the reference thinks of it."""
+        """Return the batch with its labels and the reference's log-probabilities."""
         batch = Batch.pack(trajectories)
         del batch.columns["sampled_log_prob"]  # nothing was
         labels = torch.tensor([t.steps[-1].reward or 0.0 for t in trajectories])

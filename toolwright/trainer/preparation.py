@@ -38,7 +38,7 @@ class PreparedRun:
 
 
 def prepare(config: schema.Config, *, learns: bool = True) -> PreparedRun:
-    """Decide what is `auto` in the configuration. `learns`: training tasks are needed as well."""
+    """Decide every `auto` of the configuration. With `learns`, training tasks are loaded too."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
     tools = settings_of(config)
     if learns and (config.algorithm.preference is not None or recorded.is_recorded(tasks)):
@@ -81,7 +81,7 @@ def prepare(config: schema.Config, *, learns: bool = True) -> PreparedRun:
 
 
 def _check_images(config: schema.Config, tasks: Sequence[Task]) -> None:
-    """Raise a UserError if prompts have images and a part of the run takes none."""
+    """Raise a UserError if prompts have images and some part of the run cannot take them."""
     shown = next((task for task in tasks if images_in(task.prompt)), None)
     if shown is None:
         return
@@ -99,7 +99,7 @@ def _check_images(config: schema.Config, tasks: Sequence[Task]) -> None:
 
 
 def _prepare_answers(config: schema.Config, tools: Settings, tasks: TaskSet) -> PreparedRun:
-    """The same of a run on answers that the data has. Those that are too long are skipped whole."""
+    """Prepare a run on answers of the data. Answers that are too long are skipped whole."""
     by_labels = config.algorithm.preference is not None
     config, tasks = (preference if by_labels else recorded).arranged(config, tasks)
     known_characters = alphabet(tasks, tools)
@@ -139,12 +139,14 @@ async def _openings(
 
 
 def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
-    """The characters that a fresh tokenizer must know. A tool may answer anything that can be typed."""
+    """Return the characters that a fresh tokenizer must know. A tool may answer with any printable
+    character."""
     return tasks.alphabet + (string.printable if tools else "")
 
 
 def longest(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Tokens of the longest one. No token is shorter than a byte, so short texts need not be tokenised."""
+    """Count the tokens of the longest text. Every token has at least one byte, so short texts need not be
+    tokenised."""
     most, left = 0, sorted(texts, key=lambda text: len(text.encode()), reverse=True)
     while left and len(left[0].encode()) > most:
         most = max(most, *tokenizer.lengths(left[:COUNTED]))
@@ -161,9 +163,9 @@ def fitting(
     limit: int,
     remedy: str,
 ) -> list[Task]:
-    """Return the tasks whose opening (`texts`) is short enough. `task.long_prompts` says whether a longer one
-    is skipped, cut when it is attempted, or an error. `remedy`: what to suggest if all of them are too long.
-    """
+    """Return the tasks whose opening (`texts`) is short enough. `task.long_prompts` decides whether a longer
+    one is skipped, cut when it is attempted, or an error. `remedy` is the suggestion if all of them are too
+    long."""
     kept, least = [], 0
     lengths = [len(text.encode()) for text in texts]
     unsure = [index for index, length in enumerate(lengths) if length > limit]

@@ -1,4 +1,4 @@
-"""PRIME's reward model as a role: who needs it, and how it is built."""
+"""PRIME's process reward model as a role: which runs need it, and how it is built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ OWN = ("path",)
 
 
 def process_reward_model(config: schema.Config) -> schema.Model | None:
-    """The folder that it begins as, read as the policy's is; None: it begins as the policy."""
+    """Return the configuration of the reward model, with lengths and precision of the policy. None means that
+    it starts as a copy of the policy."""
     path = _settings(config).get("path")
     model = config.model
     if path is None:
@@ -27,7 +28,7 @@ def process_reward_model(config: schema.Config) -> schema.Model | None:
 
 
 def build_process_reward(config: schema.Config, policy: Decoder) -> ImplicitReward:
-    """`policy` as it is before the first step."""
+    """Build the reward model. `policy` is the policy before the first step."""
     own, update = process_reward_model(config), config.update
     if own is None:
         decoder = copy.deepcopy(policy)
@@ -45,7 +46,8 @@ def build_process_reward(config: schema.Config, policy: Decoder) -> ImplicitRewa
 
 
 def check_process_reward(config: schema.Config, tokenizer: Tokenizer) -> None:
-    """Raise a UserError if the reward model reads other tokens than the policy, or ranks would divide it."""
+    """Raise a UserError if the reward model has another tokenizer than the policy, or if several ranks would
+    share it."""
     if not needs_role(config.algorithm, "process_reward"):
         return
     if config.runtime.placement.policy.layout.size > 1:

@@ -1,7 +1,8 @@
-"""Runs on scored answers of a served model: offline, weighted by how likely they are now.
+"""Offline runs on scored answers of a served model, weighted by how likely they are now.
 
-They are runs like any other. Where others sample, agent `recorded` writes what was recorded, token by token;
-the policy has changed since, so each token is weighted by π / π_recorded (`algorithm.correction`).
+They use the same loop as other runs. Instead of sampling, the agent `recorded` writes the recorded answers
+token by token. The policy has changed since, so each token is weighted by π / π_recorded
+(`algorithm.correction`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def is_recorded(tasks: TaskSet) -> bool:
 
 
 def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, TaskSet]:
-    """Tasks with `rollout.samples` answers to one prompt each, in a run that samples nothing."""
+    """Return tasks with `rollout.samples` answers to one prompt each, and a configuration that samples
+    nothing."""
     estimator, size = config.algorithm.adv_estimator, config.rollout.samples
     if "greedy_attempt" in needs.required(estimator):
         raise UserError(f"algorithm.adv_estimator={estimator} needs greedy attempts, and a record has none")
@@ -70,7 +72,7 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
 
 
 def check_tokenizer(tasks: list[Task], tokenizer: Tokenizer) -> None:
-    """Raise UserError where the tokens of a record are another tokenizer's."""
+    """Raise a UserError if the record was made with another tokenizer."""
     own = tokenizer.fingerprint
     if any(one["tokenizer"] != own for task in tasks for one in task.extra_info[ANSWERS]):
         raise UserError(

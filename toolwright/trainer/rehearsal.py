@@ -1,4 +1,4 @@
-"""The chosen algorithm on made-up numbers, before anything starts: what cannot work fails here, in time."""
+"""A rehearsal of the algorithm on made-up numbers before anything starts, so that bad settings fail early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS, MOST_SAMPLES = 2, 4
 
 
 def rehearse(config: schema.Config, credit: Credit, objective: Objective) -> None:
-    """Estimator and loss take their settings, and something can be learned from them."""
+    """Check that estimator and loss accept their settings, and that something can be learned from them."""
     algorithm, rollout = config.algorithm, config.rollout
     known = {*advantages.names(), *losses.names(), algorithm.adv_estimator, algorithm.loss}
     for name in algorithm.params:
@@ -45,7 +45,7 @@ def rehearse(config: schema.Config, credit: Credit, objective: Objective) -> Non
 
 
 def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor:
-    """The advantages of attempts whose rewards all differ, once the loss has taken them as well."""
+    """Compute advantages of attempts with different rewards, and pass them to the loss."""
     attempts = [_attempt(group, index) for group in range(GROUPS) for index in range(samples)]
     batch = Batch.pack(attempts)
     sampled = batch.columns["sampled_log_prob"]

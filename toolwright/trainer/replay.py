@@ -18,9 +18,9 @@ RARE = 0.25  # the part of a group's attempts that is right at most where a task
 
 
 class ReplayBuffer:
-    """The newest right attempt at each of up to `size` tasks, by the task's id, the oldest first.
+    """Keeps the newest right attempt at each of up to `size` tasks, by task id, the oldest first.
 
-    `truncated`: one that was cut may be kept as well.
+    `truncated`: attempts that were cut may be kept as well.
     """
 
     def __init__(self, size: int, *, truncated: bool = True) -> None:
@@ -28,7 +28,8 @@ class ReplayBuffer:
         self.kept: dict[str, Trajectory] = {}
 
     def observe(self, group: Group, right: Sequence[bool]) -> None:
-        """Keep an attempt of a group that is right for once, and none of a task that is no longer hard."""
+        """Keep an attempt of a group that succeeds rarely, and drop attempts at tasks that are no longer
+        hard."""
         share, task = sum(right) / len(right), group.task.id
         attempts = [t for t, good in zip(group.trajectories, right, strict=True) if good]
         usable = [t for t in attempts if self.truncated or not t.cut]
@@ -40,7 +41,8 @@ class ReplayBuffer:
                 del self.kept[oldest]
 
     def fill(self, group: Group, right: Sequence[bool]) -> Group | None:
-        """A group of failures with an earlier success in the last one's place; None where there is none."""
+        """Return a group of failures with its last attempt replaced by an earlier success, or None if there
+        is none."""
         found = self.kept.get(group.task.id)
         if any(right) or found is None:
             return None
@@ -61,7 +63,7 @@ def _here(trajectory: Trajectory) -> Trajectory:
 
 
 def to_json(kept: Iterable[Trajectory]) -> list[dict[str, Any]]:
-    """Attempts as a checkpoint stores them. One that is kept has no failure."""
+    """Convert attempts to the form that a checkpoint stores. Kept attempts have no failure."""
     return [asdict(trajectory) for trajectory in kept]
 
 

@@ -1,7 +1,7 @@
-"""A stored step once more, without sampling: scored by another reward, learned from by another algorithm.
+"""Replay of a stored step without sampling: with another reward, or another algorithm.
 
-Scores, selection, credit and update are those of training. What they start from is what the run kept: the
-attempts of the step, and the weights of a checkpoint.
+Scores, selection, credit and update are those of training. They start from what the run kept: the attempts of
+the step, and the weights of a checkpoint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ SCORES = ("function", "parts", "params", "sandbox_url")  # keys of `reward` that
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """The rewards, advantages and update that one configuration gives the step's attempts, in their order."""
+    """The rewards, advantages and update that one configuration gives to the step's attempts, in their
+    order."""
 
     rewards: list[float | None]  # None: it failed, or could not be scored
     advantages: list[Array | None]  # of each sampled token; None: not learned from
@@ -63,7 +64,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class StoredStep:
-    """A step of a run as its folder keeps it. `config` is the run's own."""
+    """A step of a run, as stored in its folder. `config` is the run's own."""
 
     run: Path
     number: int
@@ -80,7 +81,7 @@ class StoredStep:
         return files[self.number]
 
     def attempts(self) -> list[Trajectory]:
-        """Read anew at each call: to score and to select changes them."""
+        """Read the attempts again at each call, because scoring and selection change them."""
         return rollouts.read(self.file)
 
     def values(self) -> list[TokenValues]:
@@ -93,14 +94,14 @@ class StoredStep:
 
     @property
     def weights(self) -> int:
-        """Find the step with saved weights nearest to those that this step began with, before or after it.
-        Step 0, the start, can always be rebuilt."""
+        """Find the step whose saved weights are nearest to those that this step began with, before or after
+        it. Step 0, the start of the run, can always be rebuilt."""
         kept = [0, *map(checkpoints.step_of, checkpoints.newest_first(self.run / "checkpoints"))]
         return min(kept, key=lambda step: (abs(step - (self.number - 1)), step))
 
 
 def replay(stored: StoredStep, changed: schema.Config, *, update: bool) -> ReplayedStep:
-    """Take a stored step again as `changed` has it; with `update`, learn from it as well."""
+    """Take a stored step again with the configuration `changed`. With `update`, learn from it as well."""
     own = stored.config
     for config in (own, changed):
         if config.algorithm.preference is not None:
@@ -123,7 +124,7 @@ def replay(stored: StoredStep, changed: schema.Config, *, update: bool) -> Repla
 
 
 def _as_taken(stored: StoredStep, update: bool, notes: list[str]) -> StepOutcome:
-    """The step as the run took it: from its record, and computed once more for what that does not tell."""
+    """Return the step as the run took it: from its record, with what the record lacks computed again."""
     algorithm, values = stored.config.algorithm, stored.values()
     if algorithm.selection.replay:
         notes.append("earlier successes that the run put into groups of failures are not kept with the step")
@@ -173,7 +174,7 @@ class _Replayer:
             asyncio.run(role.score(attempts))
 
     def _selected(self, attempts: Sequence[Trajectory]) -> list[Trajectory]:
-        """The attempts that the step would have learned from."""
+        """Select the attempts that the step would have learned from."""
         config, tools, sampled = self.config, self.role_config.tools, SampledStep()
         selector = GroupSelector(config, turns=lambda task: most_turns(config.rollout, tools, [task]))
         for group in as_groups(attempts):
@@ -182,7 +183,7 @@ class _Replayer:
         return sampled.trajectories
 
     def _learn(self, learned: Sequence[Trajectory]) -> tuple[dict[str, Array], dict[str, float]]:
-        """The columns of `TokenValues`, and what the update did."""
+        """Learn from the attempts. Returns the columns of `TokenValues`, and the metrics of the update."""
         if not self.update and not _asks_a_model(self.config):
             credit = Credit(self.config, policy=None, reference=None, critic=None)
             batch, _ = credit.assign(learned, exact=True, baselines={}, kl_coef=0.0)
@@ -204,14 +205,15 @@ class _Replayer:
         return {name: column.numpy() for name, column in values.items()}, _of_update({**metrics, **moved})
 
     def _unmasked(self, learned: Sequence[Trajectory], batch: Batch) -> dict[str, Array]:
-        """Advantages; NaN for attempts that were cut, where those are not learned from."""
+        """Return advantages, with NaN for attempts that were cut, if the run does not learn from those."""
         given = batch.columns["advantages"].numpy().copy()
         if self.config.reward.truncated == "mask":
             given[np.repeat([t.cut for t in learned], batch.action_lengths)] = np.nan
         return {"advantages": given}
 
     def _learner(self) -> tuple[Learner, bool]:
-        """The policy at the nearest weights that are kept, and whether the engine's numbers are its own."""
+        """Load the policy at the nearest saved weights. Also returns whether the engine's numbers are the
+        learner's own."""
         stored, wanted = self.stored, self.stored.number - 1
         learner = Learner(
             self.config, RoleContext(self.role_config).model[0], max_turns=self.role_config.max_turns
@@ -242,7 +244,7 @@ def _scores(config: schema.Config) -> dict[str, object]:
 
 
 def _of_update(metrics: Row) -> dict[str, float]:
-    """Finite numbers alone, as in metrics.jsonl."""
+    """Keep finite numbers only, as in metrics.jsonl."""
     return {
         name: value
         for name, value in metrics.items()

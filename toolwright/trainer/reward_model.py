@@ -1,4 +1,4 @@
-"""Training of a reward model: pairs that were compared, learned from, judged on held-out pairs, saved."""
+"""Training of a reward model on preference pairs, with held-out pairs to judge it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toolwright.trajectory import Task
 
 
 def train(config: schema.RewardModelConfig, *, command: Sequence[str]) -> Path:
-    """A whole training. Returns the run folder; its `model/` is what scorer `reward_model` takes."""
+    """Run a whole training. Returns the run folder; the scorer `reward_model` takes its `model/`."""
     read_trackers(config.trackers)
     folder = RunFolder.claim(config.run, made_of=("rm", config.task.name))
     with reap_children():
@@ -40,7 +40,7 @@ def train(config: schema.RewardModelConfig, *, command: Sequence[str]) -> Path:
 
 @dataclass(frozen=True)
 class PreparedPairs:
-    """`train` and `held_out` as tokens, and what is to be said about them."""
+    """Training and held-out pairs as tokens, and lines about them for the log."""
 
     train: list[ComparedPair]
     held_out: list[ComparedPair]
@@ -117,7 +117,7 @@ class _Training:
         return {**named, "time/total_s": time.perf_counter() - started}
 
     def _held_out(self) -> dict[str, float]:
-        """The share of held-out pairs that are told apart, with its interval."""
+        """Measure how many held-out pairs the model ranks correctly, with the interval of that share."""
         if not self.pairs.held_out:
             return {}
         ahead = self.learner.ahead(self.pairs.held_out)

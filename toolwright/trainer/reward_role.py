@@ -1,4 +1,4 @@
-"""The reward as a role. It computes nothing with tensors, so that its process need not load torch."""
+"""The reward role. It computes nothing with tensors, so that its process need not load torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Verdict = tuple[float | None, dict[str, float], list[float], tuple[str, str] | N
 
 
 class RewardRole:
-    """`tools`: where one of them has a sandbox, programs are scored in the same one."""
+    """Scores attempts. `tools`: if one of them has a sandbox, scorers run programs in the same one."""
 
     def __init__(self, role_config: RoleConfig, tools: Settings) -> None:
         config = role_config.config
@@ -27,8 +27,8 @@ class RewardRole:
         self.scorer.check(tasks)
 
     async def score(self, attempts: Sequence[Trajectory]) -> list[Verdict]:
-        """Score each group alone, whatever it came with. The verdicts are set in the attempts, and returned
-        for whoever has them in another process."""
+        """Score each group by itself. The verdicts are set in the attempts, and returned for callers in other
+        processes."""
         await asyncio.gather(*(self.scorer.score(group.trajectories) for group in as_groups(attempts)))
         return [
             (

@@ -16,7 +16,7 @@ def build(
     remote_role: RemoteRole | None,
     rank: Rank,
 ) -> None:
-    """Put the roles of these names into `roles`. A reward alone needs no torch, which is slow to load."""
+    """Put the named roles into `roles`. A reward alone needs no torch, which is slow to load."""
     if list(names) == ["reward"]:
         from toolwright.trainer.reward_role import RewardRole
 

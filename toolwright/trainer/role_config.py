@@ -1,4 +1,4 @@
-"""The data that every role is built from."""
+"""The data from which every role is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RemoteRole = Callable[[str], Any]  # a role of another process, by its name
 
 @dataclass(frozen=True)
 class RoleConfig:
-    """Everything that roles are built from."""
+    """Everything that roles are built from. It is plain data and can be sent to other processes."""
 
     config: schema.Config
     tools: Settings

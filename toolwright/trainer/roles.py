@@ -49,7 +49,8 @@ BUILDER = "toolwright.trainer.role_builder:build"
 
 
 def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
-    """Start the roles where `runtime.name` says; without learning, no policy, reference and critic."""
+    """Start the roles where `runtime.name` says. Runs that do not learn have no policy, reference and
+    critic."""
     config = role_config.config
     names = required_roles(config) if learns else ["rollout", "reward"]
     if config.runtime.name == "ray":
@@ -62,7 +63,7 @@ def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
 
 
 def check_layout(config: schema.Config) -> None:
-    """Raise a UserError for ranks that cannot divide this model."""
+    """Raise a UserError if this model cannot be split over the configured ranks."""
     layout = config.runtime.placement.policy.layout
     if layout.sequence * layout.tensor > 1:
         from toolwright.models import parallel
@@ -78,8 +79,8 @@ def check_layout(config: schema.Config) -> None:
 
 
 def required_roles(config: schema.Config) -> list[str]:
-    """List the roles that the algorithm needs. A policy with an adapter keeps its own reference: the adapter
-    that it began with."""
+    """List the roles that the algorithm needs. A policy with an adapter is its own reference, with the
+    adapter that it began with."""
     asked = [role for role in OTHERS if needs_role(config.algorithm, role)]
     if "reference" in asked and building.adapts(config.model):
         asked.remove("reference")
@@ -87,7 +88,7 @@ def required_roles(config: schema.Config) -> list[str]:
 
 
 class RoleContext:
-    """Things that the roles of one process share. The model is built once, and colocated roles use it."""
+    """What the roles of one process share. The model is built once, and colocated roles use it."""
 
     def __init__(self, role_config: RoleConfig, rank: host.Rank = host.ALONE) -> None:
         self.role_config, self.config, self.rank = role_config, role_config.config, rank
@@ -105,7 +106,7 @@ class RoleContext:
 
     @cached_property
     def ranks(self) -> Ranks:
-        """The ranks that this process learns with. Several wait here for each other."""
+        """The ranks that this process learns with. Ranks wait here until all have arrived."""
         if self.rank.count == 1:
             return ALONE
         from toolwright.learner.sharding import RankGroup
@@ -128,7 +129,7 @@ class RoleContext:
         return building.build_engine(self.config, *self.model)
 
     def rollout(self, stack: ExitStack) -> Rollout:
-        """`stack` ends the servers that tools needed."""
+        """Build the rollout. `stack` closes the servers that tools start."""
         self.tools = stack.enter_context(served(self.role_config.tools, died=self.restarted.append))
         cut = PromptCut.of(self.config.task)
         return Rollout(self.config.rollout, self.engine, self.model[1], tools=self.tools, cut=cut)
@@ -137,7 +138,8 @@ class RoleContext:
 def build_roles(
     roles: dict[str, Any], names: Sequence[str], context: RoleContext, remote_role: RemoteRole | None
 ) -> None:
-    """Put the roles of these names into `roles`. The policy is built once its reference is copied from it."""
+    """Put the named roles into `roles`. The policy comes after its reference, which is copied from the same
+    weights."""
 
     def role(name: str) -> Any:
         return roles[name] if name in roles or remote_role is None else remote_role(name)
@@ -159,7 +161,7 @@ def build_roles(
 
 
 def _reference(context: RoleContext, *, shared: bool) -> Frozen:
-    """`shared`: the policy is in this process, and its decoder will move."""
+    """Build the reference. `shared`: the policy is in this process, and will change the shared weights."""
     decoder = context.model[0]
     return building.build_frozen(context.config, copy.deepcopy(decoder) if shared else decoder)
 
@@ -177,7 +179,7 @@ class RolloutRole:
         self.rollout: Rollout | None = None
 
     def start(self) -> None:
-        """Start the rollout. It is not in the constructor, so that the engine can be closed if this fails."""
+        """Start the rollout. The constructor does not, so that the engine can be closed if this fails."""
         self.rollout = self.context.rollout(self.servers)
 
     async def run(
@@ -186,12 +188,13 @@ class RolloutRole:
         temperature: float | None,
         arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
-        """Every attempt, in order. `arrived` is called with each group when it is whole."""
+        """Run all attempts and return them in order. `arrived` is called with each group once it is
+        complete."""
         assert self.rollout is not None
         return await self.rollout.run(requests, temperature=temperature, arrived=arrived)
 
     def load(self, weights: tensors.PublishedWeights) -> int:
-        """Put the published weights in place of the present ones; the checksum of what lies there now."""
+        """Replace the weights by the published ones, and return the checksum of the result."""
         found = tensors.load(self.context.model[0].learned_state(), weights)
         self.engine.publish(weights.version)
         return found
@@ -206,7 +209,7 @@ class RolloutRole:
             )
 
     def rest(self) -> None:
-        """Make room while the policy learns on the same device."""
+        """Free memory while the policy learns on the same device."""
         self.engine.rest()
 
     def publish(self, version: int) -> None:
@@ -243,8 +246,8 @@ class RolloutRole:
 
 
 class PolicyRole:
-    """The learner. One that is alone asks reference and critic, here or in their own processes; one of
-    several ranks holds its part of them, beside its part of the policy."""
+    """The learner as a role. A single one asks reference and critic, here or in their own processes. One of
+    several ranks holds its own part of them, beside its part of the policy."""
 
     def __init__(self, context: RoleContext, role: Callable[[str], Any]) -> None:
         others: dict[str, Any] = {}
@@ -267,24 +270,26 @@ class PolicyRole:
         return {"parameters": self.parameters}
 
     def take(self, trajectories: Sequence[Trajectory]) -> None:
-        """Take the trajectories of the next step. Every rank has them before any begins to learn."""
+        """Receive the trajectories of the next step. Every rank has them before any starts to learn."""
         self._taken = trajectories
 
     def learn(
         self, step: int, exact: bool, baselines: dict[str, list[float]]
     ) -> tuple[dict[str, float], dict[str, Array]]:
-        """Learn from the trajectories of `take`. Only the first rank returns the values of each token."""
+        """Learn from the trajectories passed to `take`. Only the first rank returns the values of each
+        token."""
         taken, self._taken = self._taken, []
         metrics, values = self.learner.learn(taken, step, exact=exact, baselines=baselines)
         return metrics, {} if self.context.rank.index else {n: v.numpy() for n, v in values.items()}
 
     def measure(self) -> dict[str, float]:
-        """Measure the trajectories of `take` without learning from them."""
+        """Measure the trajectories passed to `take` without learning from them."""
         taken, self._taken = self._taken, []
         return self.learner.measure(taken)
 
     def weights(self, version: int) -> tuple[int, tensors.PublishedWeights]:
-        """The weights for engines in other processes. All ranks gather them, and the first one has them."""
+        """Return the weights for engines in other processes. All ranks gather them; only the first rank gets
+        them."""
         found = self.learner.policy.weights()
         if self.context.rank.index:
             return 0, tensors.PublishedWeights(version, 0, np.empty(0, dtype=np.uint8))
@@ -299,34 +304,35 @@ class PolicyRole:
 
     @cached_property
     def saver(self) -> Saver:
-        """The saver of a learner with several ranks."""
+        """Saves the checkpoints of a learner with several ranks."""
         from toolwright.learner.sharded_checkpoints import Saver
 
         return Saver(cast("RankGroup", self.context.ranks))
 
     def save(self, folder: str, step: int, own: dict[str, Any], keep: int) -> None:
-        """Each rank writes its part of the checkpoint, while the next step runs."""
+        """Write this rank's part of the checkpoint, while the next step runs."""
         plain, state = self.learner.state()
         self.saver.save(Path(folder), step, {**plain, **own}, state, keep=keep)
 
     def settle(self) -> None:
-        """Wait until the checkpoint under way is in its place."""
+        """Wait until the checkpoint that is being written is in place."""
         self.saver.wait()
 
     def restore_from(self, path: str) -> None:
-        """Each rank reads its part."""
+        """Read this rank's part of the checkpoint."""
         from toolwright.learner import sharded_checkpoints
 
         sharded_checkpoints.restore(Path(path), self.learner, self.saver.ranks)
 
     def export(self, folder: str) -> None:
-        """Write the policy as `transformers`, peft and vLLM read it. All ranks call it; the first writes."""
+        """Write the policy in the format of `transformers`, peft and vLLM. All ranks call it; the first one
+        writes."""
         self.learner.policy.export(Path(folder))
         if self.context.rank.index == 0:
             self.context.model[1].save(Path(folder))
 
     def export_files(self) -> dict[str, Array]:
-        """The files of such a folder, by name, for a driver that may not see this machine's disk."""
+        """Return the exported files by name, for a driver that may not see this machine's disk."""
         with tempfile.TemporaryDirectory() as folder:
             self.export(folder)
             return {p.name: np.fromfile(p, dtype=np.uint8) for p in Path(folder).iterdir()}

@@ -1,4 +1,5 @@
-"""The run folder: a contract, complete enough to resume, replay and audit a run without any service."""
+"""The run folder. It holds everything that is needed to resume, replay and audit a run, without any
+service."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ Record = Callable[[Path, Sequence[Trajectory], Sequence[TokenValues]], None]
 
 class RunFolder:
     def __init__(self, path: Path, *, new: bool = False, made_up: bool = False) -> None:
-        """`new`: nothing of it is there yet. `made_up`: its name is ours, and may become another."""
+        """`new`: none of it exists yet. `made_up`: we chose the name, and may choose another."""
         self.path = path
         self._new, self._made_up = new, made_up
 
@@ -69,7 +70,8 @@ class RunFolder:
 
     @classmethod
     def claim(cls, run: schema.RunConfig, *, made_of: Sequence[str]) -> RunFolder:
-        """A new folder, or with `run.resume` the one that is there; never two runs in one. Writes nothing."""
+        """Claim a new folder, or an existing one with `run.resume`. Two runs never share a folder. Writes
+        nothing."""
         made_up = [*map(short_name, made_of), time.strftime("%Y%m%d-%H%M%S")]
         path = Path(run.dir) / (run.name or "-".join(made_up))
         if run.name is None and path.exists():
@@ -127,7 +129,7 @@ class RunFolder:
                     self.path = _unused(claimed)
 
     def changed_settings(self, config: schema.CommandConfig) -> list[str]:
-        """The settings that differ from those the run had until now, as `key=new (was old)`."""
+        """List the settings that differ from those of the run so far, as `key=new (was old)`."""
         before = dict(flatten(yaml_file.read_yaml(self.path / "config.yaml")))
         now = dict(flatten(config.model_dump(mode="json")))
         changed = [key for key in now if key in before and before[key] != now[key]]
@@ -142,7 +144,7 @@ class RunFolder:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def note(self, step: int, incident: Incident) -> None:
-        """A death that was survived; log.txt has the stack as well, where there is one."""
+        """Log an incident that the run survived. log.txt also gets its stack, if there is one."""
         with (self.path / "incidents.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(incident.as_row(step), ensure_ascii=False) + "\n")
         if incident.stack:
@@ -167,12 +169,13 @@ class RunFolder:
             file.write(result.as_line(step) + "\n")
 
     def keep_rollouts(self, steps: int | None) -> None:
-        """Remove the attempts of all but the last so many steps; None: of none."""
+        """Delete the attempts of older steps and keep this many. None keeps all."""
         for file in retention.old_attempts(self.path, steps) if steps is not None else ():
             retention.remove(file)
 
     def save_model(self, export: Callable[[Path], None]) -> None:
-        """The latest policy as an ordinary Hugging Face folder; replaced whole, so that it is always one."""
+        """Save the latest policy as an ordinary Hugging Face folder. The folder is replaced whole, so that it
+        is never half written."""
         fresh, old = self.path / "model.partial", self.path / "model.old"
         shutil.rmtree(fresh, ignore_errors=True)
         try:
@@ -187,7 +190,8 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     def rewind(self, step: int) -> None:
-        """Forget what was written after this step or in part, so that a resumed run leaves one history."""
+        """Delete what was written after this step, and incomplete files, so that a resumed run leaves one
+        history."""
         for lines in ("metrics.jsonl", EVALUATIONS):
             Metrics.truncate(self.path / lines, after_step=step)
         self.timeline.rewind(step)
@@ -204,7 +208,7 @@ class RunFolder:
 
     @contextmanager
     def noting_error(self) -> Iterator[None]:
-        """Leave in the log what ended the run, for whoever looks at its folder later."""
+        """Log the error that ends the run, for people who look at its folder later."""
         try:
             yield
         except Exception as error:
@@ -215,7 +219,8 @@ class RunFolder:
 
     @contextmanager
     def explaining_write_errors(self, *, then: str) -> Iterator[None]:
-        """A full or read-only disk and a removed folder are no bugs: say what is safe, and how to go on."""
+        """Explain write errors: a full or read-only disk and a deleted folder are not bugs. The message says
+        what is safe and how to continue."""
         try:
             yield
         except Exception as error:

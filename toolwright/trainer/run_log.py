@@ -39,7 +39,7 @@ class RunLog(StepLog):
         self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
 
     def announce(self, changed: Sequence[str] = ()) -> None:
-        """Say what is about to run, and which settings of a resumed run are others than before."""
+        """Print what is about to run, and which settings of a resumed run have changed."""
         trainer, config, roles = self.trainer, self.config, self.trainer.roles
         parameters = roles.learners.parameters
         self.say(f"run folder {self.folder.path}")
@@ -70,7 +70,8 @@ class RunLog(StepLog):
             self.say(f"all {config.train.steps} steps are done; raise train.steps to train further")
 
     def report_sample(self, step: int, sampled: SampledStep) -> None:
-        """Log failed attempts and warn of a run that cannot learn; a UserError if no group is complete."""
+        """Log failed attempts and warn if the run cannot learn. Raises a UserError if no group is
+        complete."""
         messages = sampled.failures
         for message in messages:
             self.folder.log(f"step {step}: {message}")
@@ -90,7 +91,7 @@ class RunLog(StepLog):
             self.say(f"step {step}: {text}; toolwright view {shlex.quote(str(self.folder.path))} shows them")
 
     def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
-        """1.0, with a warning, if engine and learner are too far apart."""
+        """Return 1.0, with a warning, if the log-probabilities of engine and learner are too far apart."""
         warning = self.gap.warning(metrics["gap/abs_mean"])
         if warning:
             self.say(f"step {step}: {warning}")
@@ -99,7 +100,7 @@ class RunLog(StepLog):
     def record(
         self, step: int, metrics: Mapping[str, float], times: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Write a step's metrics, with the time of each stage, and show them. Returns all of them."""
+        """Write a step's metrics with the time of each stage, and show them. Returns all metrics."""
         timings = {f"time/{stage}_s": seconds for stage, seconds in self.progress.timings.items()}
         if times:  # the stage of sampling includes the wait for the last scores
             timings["time/sample_s"] -= times["time/score_s"]
@@ -110,7 +111,7 @@ class RunLog(StepLog):
         return row
 
     def runtime_metrics(self, step: int) -> dict[str, float]:
-        """Metrics of the roles in this step; timeline.json and incidents.jsonl have the details."""
+        """Return the roles' metrics for this step. Details are in timeline.json and incidents.jsonl."""
         events = self.trainer.roles.events()
         self.folder.timeline.append(step, events)
         incidents = [*self.uncounted, *self._incidents(step)]
@@ -122,7 +123,7 @@ class RunLog(StepLog):
         }
 
     def note_lost_step(self, step: int) -> None:
-        """Log the incidents of a step that did not end; the next one that does counts them."""
+        """Log the incidents of a step that did not finish. The next step that finishes counts them."""
         self.uncounted += self._incidents(step)
 
     def _incidents(self, step: int) -> list[Incident]:
@@ -138,7 +139,7 @@ class RunLog(StepLog):
 
 
 def agreement_line(difference: float | None) -> str | None:
-    """A line about the agreement of engine and learner; None if only each step's gap can tell."""
+    """Describe how far engine and learner agree. None if only the gap of each step can tell."""
     if difference is None or math.isinf(difference):
         return None
     if difference == 0:

@@ -1,8 +1,5 @@
-"""Warnings of a run that goes wrong.
-
-Its attempts all earn the same, run out of tokens, no longer call a tool, or are all alike; or its engine
-drifts away from its learner.
-"""
+"""Warnings about runs that go wrong: all attempts earn the same reward, run out of tokens, stop calling a
+tool, or become alike; or the engine drifts away from the learner."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ LUCK = (
 
 
 class SameRewards:
-    """Looks at every step's attempts, until two of them earn different rewards."""
+    """Watches the attempts of every step until two of them earn different rewards."""
 
     def __init__(self, config: schema.Config) -> None:
         self.config = config
@@ -44,7 +41,7 @@ class SameRewards:
         self.due = min(FIRST, config.train.steps)
 
     def check(self, sampled: SampledStep) -> str | None:
-        """The warning, if there is one to give."""
+        """Return the warning if it is due."""
         if self._differ():
             return None
         scored = [t for t in sampled.attempts if t.reward is not None]
@@ -66,7 +63,7 @@ class SameRewards:
         return len(self.rewards) > 1 or len(self.of_steps) > 1
 
     def _why(self, attempts: Sequence[Trajectory]) -> str:
-        """The most common fault of the attempts, if there is an obvious one."""
+        """Return the most common fault of the attempts, if there is an obvious one."""
         if self.config.model.path is None:
             return LUCK
         of = f"of the last {len(attempts):,}"
@@ -85,14 +82,14 @@ class SameRewards:
 
 
 class OutOfTokens:
-    """Looks at every step's attempts, until most of one step have no tokens left in all: a turn may be cut
-    short on purpose, an attempt hardly."""
+    """Watches the attempts of every step until most attempts of a step run out of tokens. Only the limit of a
+    whole attempt counts: a short limit for each turn may be intended."""
 
     def __init__(self, config: schema.Config) -> None:
         self.config, self.warned = config, False
 
     def check(self, sampled: SampledStep) -> str | None:
-        """The warning, if there is one to give."""
+        """Return the warning if it is due."""
         ended = [t.stop for t in sampled.attempts if t.failure is None]
         out = ended.count("tokens")
         if self.warned or not out or out < len(ended) / 2:
@@ -103,7 +100,7 @@ class OutOfTokens:
 
 
 class NoToolCalls:
-    """Looks at every step's attempts for calls of the tools that are offered."""
+    """Watches the attempts of every step for calls of the offered tools."""
 
     def __init__(self, config: schema.Config) -> None:
         self.offered = bool(config.tools or config.tool_config_path)
@@ -112,7 +109,7 @@ class NoToolCalls:
         self.due = QUIET
 
     def check(self, sampled: SampledStep) -> str | None:
-        """The warning, if there is one to give: after five steps, then after twice as many, and so on."""
+        """Return the warning if it is due: after five steps, then after ten, twenty and so on."""
         found = [t.counts for t in sampled.attempts if t.failure is None]
         calls = sum(counts.get("tool_calls", 0) for counts in found)
         if not self.offered or not found:
@@ -138,7 +135,7 @@ class NoToolCalls:
 
 
 class EntropyCollapse:
-    """Looks at every step's metrics, until the policy is sure of every token and yet not always right."""
+    """Watches the metrics of every step until the policy is sure of every token but still wrong at times."""
 
     def __init__(self) -> None:
         self.first: list[float] = []
@@ -147,7 +144,7 @@ class EntropyCollapse:
         self.warned = False
 
     def check(self, metrics: Mapping[str, float]) -> str | None:
-        """The warning, if there is one to give."""
+        """Return the warning if it is due."""
         entropy, reward = metrics.get("policy/entropy"), metrics.get("reward/mean")
         if entropy is None or reward is None:
             return None
@@ -170,7 +167,7 @@ class EntropyCollapse:
 
 
 def limit_of(config: schema.Config, stop: str) -> str:
-    """The setting that cuts off attempts with this stop reason."""
+    """Return the setting that cuts off attempts with this stop reason."""
     if stop == "length":
         return f"rollout.max_tokens={config.rollout.max_tokens}"
     total, context = config.rollout.max_total_tokens, require_number(config.model.context, "model.context")
@@ -181,15 +178,15 @@ def limit_of(config: schema.Config, stop: str) -> str:
 
 
 class GapAlarm:
-    """Watches every step's mean |Δ log-probability|. A limit finds a gap that is wrong from the start; the
-    run's own past finds one that grows."""
+    """Watches the mean |Δ log-probability| of every step. A fixed limit finds a gap that is wrong from the
+    start; comparison with earlier steps finds one that grows."""
 
     def __init__(self, limit: float, *, engine: str) -> None:
         self.limit, self.engine = limit, engine
         self.past: deque[float] = deque(maxlen=REMEMBERED)
 
     def warning(self, gap: float) -> str | None:
-        """A warning about this step's gap, if it deserves one."""
+        """Return a warning about this step's gap if it is due."""
         usual = statistics.median(self.past) if len(self.past) >= ENOUGH else None
         found = f"the {self.engine} engine's log-probabilities are {gap:.3g} from the learner's on average"
         if not math.isfinite(gap):

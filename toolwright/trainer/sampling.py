@@ -1,4 +1,5 @@
-"""One step's groups: sampled, scored, selected; complete, re-sampled or dropped, never silently partial."""
+"""The groups of one step: sampled, scored and selected. A group is complete, sampled again or dropped, but
+never partial."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from toolwright.trajectory import Group, Task, Trajectory, as_groups
 
 @dataclass
 class SampledStep:
-    """The groups that a step learns from, and counts of the others."""
+    """The groups that a step learns from, and counts of the groups that were left out."""
 
     groups: list[Group] = field(default_factory=list)
     # What a greedy attempt had still to earn at each turn, by group.
@@ -46,7 +47,7 @@ class SampledStep:
 
     @property
     def token_values(self) -> list[TokenValues]:
-        """The values that the learner computed for each of `attempts`."""
+        """Return the values that the learner computed for each of `attempts`."""
         return TokenValues.of_attempts(self.attempts, self.columns, self.trajectories)
 
     @property
@@ -55,8 +56,9 @@ class SampledStep:
 
 
 class GroupSelector:
-    """Decides which scored groups are learned from, and what their attempts' lengths cost. `turns`: how many
-    an attempt at a task may take. `greedy_baseline`: a group needs the score of a greedy attempt."""
+    """Decides which scored groups are learned from, and how the length of attempts changes their scores.
+    `turns`: the most turns of an attempt at a task. `greedy_baseline`: a group needs the score of a greedy
+    attempt."""
 
     def __init__(
         self, config: schema.Config, *, turns: Callable[[Task], int], greedy_baseline: bool = False
@@ -95,8 +97,8 @@ class GroupSelector:
         return not masked and selection.has_signal(group.scores if by_reward else group.accuracies)
 
     def _shape(self, trajectory: Trajectory) -> None:
-        """DAPO's overlong penalty: the score falls as the answer nears the limit. In full where it was cut,
-        which a single turn may be long before that."""
+        """Apply DAPO's overlong penalty: the score falls as the answer nears the limit. An attempt that was
+        cut gets the full penalty, even if a single turn was cut long before the limit."""
         reward = self.config.reward
         if trajectory.reward is None:
             return
@@ -111,7 +113,8 @@ class GroupSelector:
         trajectory.reward += penalty
 
     def _most_tokens(self, trajectory: Trajectory) -> int:
-        """The most tokens that this attempt could have sampled, by its turns and the room in its context."""
+        """Return the most tokens that this attempt could have sampled, by its turns and the room in its
+        context."""
         rollout, context = self.config.rollout, require_number(self.config.model.context, "model.context")
         of_turns = require_number(rollout.max_tokens, "rollout.max_tokens") * self.turns(trajectory.task)
         in_all = min(context, rollout.max_total_tokens or context)
@@ -147,7 +150,7 @@ class GroupSampler(GroupSelector):
         self.per_task = config.rollout.samples * config.algorithm.selection.oversample
 
     def state(self) -> tuple[dict[str, Any], list[Trajectory]]:
-        """The state that the next draw and the next group depend on."""
+        """Return the state that the next draw and the next group depend on."""
         return self.order.state(), self.replay.state()
 
     def restore(self, order: dict[str, Any], replay: Sequence[Trajectory]) -> None:
@@ -155,7 +158,8 @@ class GroupSampler(GroupSelector):
         self.replay.restore(replay)
 
     async def step(self, step: int) -> SampledStep:
-        """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
+        """Sample the groups of one step. With dynamic sampling, continue in rounds until enough groups can
+        teach."""
         chosen, prompts = self.config.algorithm.selection, self.config.rollout.prompts
         sampled = SampledStep()
         while len(sampled.groups) < prompts and sampled.rounds < (
@@ -213,8 +217,8 @@ class GroupSampler(GroupSelector):
 
 
 def is_right(trajectory: Trajectory) -> bool:
-    """True if an attempt is right by the scorer's own `acc`, which format bonuses and length penalties do not
-    change. If a scorer gives no `acc`, any positive score counts as right."""
+    """Return True if the scorer's own `acc` says that an attempt is right. Format bonuses and length
+    penalties do not change it. Without `acc`, any positive score counts as right."""
     accuracy = trajectory.accuracy or 0.0
     return accuracy >= 1.0 - 1e-6 if "acc" in trajectory.reward_parts else accuracy > 0
 

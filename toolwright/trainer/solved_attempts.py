@@ -1,4 +1,4 @@
-"""Attempts that a model solved itself, with its tools: what a warm start without a teacher learns from."""
+"""Attempts that a model solved itself with its tools. A warm start without a teacher learns from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMEDY = "raise rollout.samples, show an example in attempts.tool_prompt, or tak
 
 @dataclass(frozen=True)
 class SolvedSelection:
-    """The attempts that are kept, and what became of the others."""
+    """The selected attempts, and counts of the others by reason."""
 
     kept: list[Trajectory]
     attempts: int
@@ -47,7 +47,8 @@ class SolvedSelection:
 def select(
     attempts: Sequence[Trajectory], config: schema.SolvedAttempts, *, seed: int, tools: bool
 ) -> SolvedSelection:
-    """Choose attempts that are right, and clean if there are tools; no two alike, and few of any one task."""
+    """Select attempts that are right, with clean calls if there are tools. No two are alike, and few are at
+    the same task."""
     with_tool = config.calls == "clean" or (config.calls == "auto" and tools)
     right = [
         t for t in attempts if t.failure is None and not t.cut and (t.accuracy or 0.0) >= config.bar - 1e-6
@@ -69,14 +70,14 @@ def select(
 
 
 def has_clean_calls(trajectory: Trajectory) -> bool:
-    """True if a tool was called, and no call failed, could not be read or was refused."""
+    """Return True if a tool was called, and every call was readable, accepted and successful."""
     counts = trajectory.counts
     faults = sum(counts.get(name, 0) for name in ("tool_errors", "format_faults", "calls_refused"))
     return counts.get("tool_calls", 0) > 0 and not faults
 
 
 def read_run(folder: Path, tokenizer: Tokenizer, held_out: Sequence[Task]) -> list[Trajectory]:
-    """Read the attempts of a run with their tokens, leaving out attempts at tasks that are held out here."""
+    """Read the attempts of a run with their tokens, without attempts at tasks that are held out here."""
     files = rollouts.files(folder)
     if not files:
         raise UserError(f"demonstrations={folder}: the folder holds no attempts (rollouts/step_….parquet)")
@@ -87,7 +88,8 @@ def read_run(folder: Path, tokenizer: Tokenizer, held_out: Sequence[Task]) -> li
 
 
 def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
-    """Refuse recorded tokens of another tokenizer: their ids mean other text here."""
+    """Raise a UserError if recorded tokens were made with another tokenizer, where their ids mean other
+    text."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise UserError(f"demonstrations={folder}: there is no tokenizer.json, so its tokens cannot be read")
@@ -101,7 +103,7 @@ def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def sampling(config: schema.RolloutConfig, words: schema.SolvedAttempts) -> schema.RolloutConfig:
-    """The rollout settings for sampling, with the words about tools that are for sampling alone."""
+    """Return the rollout settings for sampling, including the tool prompt that is used for sampling only."""
     asked = config.tool_prompt if words.tool_prompt is None else words.tool_prompt
     return config.changed({"tool_prompt": asked})
 
@@ -114,7 +116,7 @@ async def sample(
     seed: int,
     stopped: Callable[[], bool],
 ) -> list[Trajectory]:
-    """`rollout.samples` attempts at each task, scored. Ends early if `stopped` says so."""
+    """Make `rollout.samples` scored attempts at each task. Ends early if `stopped` returns True."""
     requests = [
         AttemptRequest(task, f"sampled/{task.id}", i, seed_of(seed, "sampled", task.id, i))
         for task in tasks
@@ -133,7 +135,8 @@ async def sample(
 async def with_own_prompts(
     attempts: Sequence[Trajectory], config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
 ) -> list[Trajectory]:
-    """The attempts as if they had been asked as this configuration asks: only the prompt is written anew."""
+    """Return the attempts with their prompts written as this configuration writes them, and everything else
+    unchanged."""
     async with agents_before_run(config, tokenizer, tools) as agents:
         prompt_of = await agents.prompts()
         return [_asked_so(one, prompt_of, tokenizer, config) for one in attempts]
@@ -156,5 +159,5 @@ def _asked_so(
 
 
 def _task_key(task: Task) -> str:
-    """Equal for the same task in two files, and in two runs."""
+    """Return a key that is equal for the same task in two files or two runs."""
     return json.dumps(task.prompt, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The log of a run's steps, which all commands that train share: display, metrics and trackers."""
+"""The log of a run's steps, shared by all commands that train: display, metrics and trackers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNREAD = "nobody reads what this run prints any more; it goes on, and this log h
 
 
 class StepLog:
-    """`command`: train, sft or rm. `steps`: how many the run is to take."""
+    """`command` is train, sft or rm. `steps` is the number of steps that the run will take."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StepLog:
         self.tracking: Tracking | None = None
 
     def stage(self, name: str) -> AbstractContextManager[None]:
-        """Show and time what the run is doing."""
+        """Show and time a stage of the run."""
         return self.progress.stage(name)
 
     def say(self, text: str) -> None:
@@ -43,7 +43,7 @@ class StepLog:
         self.folder.log(text)
 
     def tracked(self, *, step: int) -> Tracking:
-        """The run's trackers, to be used in a `with` statement around the steps after this one."""
+        """Open the run's trackers for the steps within a `with` block."""
         self.tracking = Tracking(
             self._trackers,
             command=self.command,
@@ -64,8 +64,9 @@ class StepLog:
 
     @contextmanager
     def surround(self, lines: Sequence[str], *, step: int = 0, remedy: str) -> Iterator[Interrupt]:
-        """Put around the steps what every run has: first lines, trackers, Ctrl-C, explained errors, a report
-        and the closing table. `step`: the last one that is done. `remedy`: how to go on after an error."""
+        """Do what every run needs around its steps: first lines, trackers, Ctrl-C, explained errors, a
+        report and the closing table. `step` is the last finished step. `remedy` says how to continue
+        after an error."""
         folder, room = self.folder, self.folder.explaining_write_errors(then=remedy)
         with folder.noting_error(), self.progress, Interrupt() as interrupt, room, self.tracked(step=step):
             for line in (f"run folder {folder.path}", *lines):

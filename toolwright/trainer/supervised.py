@@ -1,4 +1,4 @@
-"""The supervised warm start: the model learns the assistant's tokens of demonstrations."""
+"""The supervised warm start: the model learns the assistant's tokens in demonstrations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Messages = Sequence[dict[str, Any]]
 
 
 def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
-    """A whole warm start. Returns the run folder; its `model/` is where reinforcement learning starts."""
+    """Run a whole warm start. Returns the run folder; reinforcement learning starts from its `model/`."""
     if config.run.resume:
         raise UserError(
             "sft keeps no checkpoints to resume from: start anew under another run.name, or go on from its "
@@ -76,7 +76,8 @@ class PreparedSft:
 
 
 def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
-    """Demonstrations as the model will read them, and by them what the configuration leaves open."""
+    """Render demonstrations as the model will read them, and decide settings that are `auto` by their
+    lengths."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=config.demonstrations is None)
     conversations = [] if _from_attempts(config) else _conversations(config, tasks)
     alphabet = preparation.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
@@ -153,7 +154,7 @@ async def _written(
     conversations: Sequence[Messages],
     held_out: Sequence[Task],
 ) -> tuple[list[Trajectory], list[str]]:
-    """Demonstrations as attempts would leave them, and the openings of the tasks that are tried."""
+    """Return demonstrations in the form that attempts would leave, and the openings of the held-out tasks."""
     async with building.agents_before_run(config.rollout, tokenizer, tools) as agents:
         opening = await agents.openings()
         agent = agents.agent_for(Task("", []))
@@ -174,7 +175,7 @@ def _steps(
     *,
     command: Sequence[str],
 ) -> None:
-    """Learn from `fitting`, or from what the model solves of the tasks `sampled`."""
+    """Learn from `fitting`, or from the attempts at `sampled` that the model solves."""
     folder.begin(config, command=command, tokenizer=tokenizer)
     student = Student(decoder, config, packs=judge.config.update.optimizer_state == "int8")
     log = StepLog(config, folder, command="sft", title=f"sft on {config.task.name}", steps=config.steps)
@@ -214,7 +215,7 @@ class Student:
     """Learns the assistant's tokens by maximum likelihood."""
 
     def __init__(self, decoder: Decoder, config: schema.SupervisedConfig, *, packs: bool = False) -> None:
-        """`packs`: the optimiser's state is kept in eight bits."""
+        """`packs`: keep the optimiser's state in eight bits."""
         self.decoder = decoder
         self.dtype = building.dtype_of(config.model)
         self.budget = TokenBudget(config.micro_tokens, decoder, packs=packs)
@@ -242,7 +243,7 @@ class Student:
 
 
 def _from_attempts(config: schema.SupervisedConfig) -> bool:
-    """True if demonstrations are attempts: the model's own, or those of a run."""
+    """Return True if the demonstrations are attempts: the model's own, or those of a run."""
     said = config.demonstrations
     return said is not None and (said == SAMPLED or Path(said).is_dir())
 
@@ -270,7 +271,7 @@ def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Mess
 
 
 def _read(path: Path) -> list[Messages]:
-    """Conversations of files: `messages`, or a prompt and its response."""
+    """Read conversations from files: `messages`, or a prompt and its response."""
     try:
         found = [row for file in data_files(str(path), "train") for row in rows.read(file)]
     except UserError as error:
@@ -287,7 +288,7 @@ def _read(path: Path) -> list[Messages]:
 
 
 def _characters(conversations: Sequence[Messages]) -> set[str]:
-    """The characters that a fresh character-level tokenizer must know."""
+    """Return the characters that a fresh character-level tokenizer must know."""
     every = [message for messages in conversations for message in messages]
     contents = [text for message in every for text in texts_of(message.get("content"))]
     calls = [

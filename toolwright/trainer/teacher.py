@@ -1,4 +1,4 @@
-"""The teacher: a frozen model that grades the tokens which the policy samples."""
+"""The teacher: a frozen model that grades the tokens sampled by the policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 3  # tokens that differ, in a message
 
 
 def teacher_model(config: schema.Config) -> schema.Model:
-    """The teacher's folder, read as the policy's is: the same lengths, precision and device."""
+    """Return the teacher's configuration, with the lengths, precision and device of the policy."""
     model = config.model
     dtype = "bfloat16_weights" if model.stored == "int8" else model.dtype  # only a base has eight bits
     return schema.Model(
@@ -32,7 +32,7 @@ def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:
 
 
 def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
-    """Raise a UserError for a teacher that is missing, that nobody asks, or that reads other tokens."""
+    """Raise a UserError if the teacher is missing, unused, or has another tokenizer."""
     algorithm, path = config.algorithm, config.algorithm.teacher
     if not needs_role(algorithm, "teacher"):
         if path is not None:
@@ -63,7 +63,7 @@ def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
 
 
 def check_length(config: schema.Config) -> None:
-    """Raise a UserError for a teacher that cannot read sequences as long as the policy's."""
+    """Raise a UserError if the teacher cannot read sequences as long as the policy's."""
     if not needs_role(config.algorithm, "teacher"):
         return
     reads = building.context_of(teacher_model(config).changed({"context": "auto"}))
