@@ -9,10 +9,11 @@ from toolwright.registry import Registry
 
 
 class Agent(Protocol):
-    """Built once in the process that uses it; attempts run side by side, so state belongs to the attempt."""
+    """Attempts tasks. An agent is built once in the process that uses it. Attempts run side by side, so state
+    belongs to the attempt."""
 
     async def attempt(self, attempt: Attempt) -> None:
-        """Try `attempt.task`. What is worth learning from is in the trajectory when this returns."""
+        """Try `attempt.task`. When this returns, the trajectory holds everything worth learning from."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The agents of a run by name, the tools they share, and what their attempts begin with."""
+"""The agents of a run by name, the tools they share, and the prompts that their attempts start with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolwright.trajectory import Task
 
 
 class AgentSet:
-    """Agents are built when first used; tools are opened in the event loop that runs."""
+    """Builds agents when they are first used, and opens tools in the running event loop."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class AgentSet:
         self._agents: dict[str, Agent] = {}
 
     def agent(self, name: str) -> Agent:
-        """The agent of that name. Its constructor is passed what it has parameters for."""
+        """Return the agent of that name. Its constructor gets the arguments that it has parameters for."""
         if name not in self._agents:
             entry = registry.get(name)
             if inspect.isroutine(entry.target):  # a loop of the user's own, which knows nothing of attempts
@@ -64,7 +64,7 @@ class AgentSet:
                     stack.push_async_callback(close)
 
     def agent_for(self, task: Task) -> Agent:
-        """The agent that will attempt this task."""
+        """Return the agent that will attempt this task."""
         return self.agent(self._name_for(task))
 
     def _name_for(self, task: Task) -> str:
@@ -72,7 +72,7 @@ class AgentSet:
         return choice(task, self.tool_settings) if name == "auto" else name
 
     async def openings(self) -> Callable[[Task], str]:
-        """Return a function that renders a task's opening as the policy will read it, tools included."""
+        """Return a function that renders a task's opening as the policy will read it, including its tools."""
         prompt_of = await self.prompts()
 
         def opening(task: Task) -> str:
@@ -84,8 +84,9 @@ class AgentSet:
     async def prompts(self) -> Callable[[Task], ToolPrompt]:
         """Return a function that gives a task's messages and the tools that the chat template describes.
 
-        Tool servers are asked for their lists here. What an environment shows first is not known yet; only
-        that it exists is checked. The function raises a UserError for a task that cannot be attempted.
+        Tool servers are asked for their tools here. The first observation of an environment is not known yet,
+        so the function only checks that the environment exists. It raises a UserError for a task that cannot
+        be attempted.
         """
         schemas = await self.tools.schemas()
 

@@ -1,4 +1,4 @@
-"""An attempt under way: what an agent can do, each act of which is appended to its trajectory."""
+"""An attempt in progress: everything an agent can do. Each act is appended to the trajectory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_SIDE = "/other"  # after an attempt's id, where the engine is asked for wh
 
 
 class AttemptEnded(Exception):
-    """There is no token left to go on with: an end like any other. Agents need not catch it."""
+    """The attempt has no tokens left. This is an ordinary end, and agents need not catch it."""
 
 
 class Attempt:
@@ -80,7 +80,8 @@ class Attempt:
     def prompt(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Open with these messages, as the model's chat template writes them; `tools` are schemas for it."""
+        """Open with these messages in the model's chat template. `tools` are the schemas that the template
+        describes."""
         self._tools = tools
         if self._cut is None:
             self._must_fit(messages)
@@ -88,20 +89,20 @@ class Attempt:
         self._extend("prompt", written if self._cut is None else self._cut(written, self.tokenizer))
 
     def limit_response(self, tokens: int | None) -> None:
-        """Limit the tokens that may follow, from any source. None: as many as fit."""
+        """Limit the tokens that may follow, from any source. None allows as many as fit."""
         if tokens is not None:
             self.most_tokens = min(self.most_tokens, self.length + tokens)
 
     def observe(
         self, text: str, *, source: Source = "environment", write: Callable[[str], str] = str
     ) -> Segment:
-        """Append what the world answered, in the middle of the policy's turn. It is context: nothing is
-        learned on it, and no special token in it counts as one. `write` puts marks of ours around it."""
+        """Append an answer of the world in the middle of the policy's turn. It is context: nothing in it is
+        learned, and its special tokens are plain text. `write` puts our own marks around it."""
         self._must_fit([{"content": text}])
         return self._extend(source, self.tokenizer.quote(text, write))
 
     def reply(self, messages: Sequence[Mapping[str, Any]], *, source: Source = "tool") -> Segment:
-        """Append messages and open the policy's next turn, as the chat template would go on."""
+        """Append messages and open the policy's next turn in the chat template."""
         ended, tools = self.ended, self._tools
         self._must_fit(messages)
         return self._extend(
@@ -109,9 +110,11 @@ class Attempt:
         )
 
     async def act(self, *, anchor: str | None = None, stop: Sequence[str] | None = None) -> Segment:
-        """Let the policy take one step. `anchor` names the state it is taken in, for step-wise credit.
+        """Let the policy take one step.
 
-        Where no token is left to take it with, the attempt is over."""
+        `anchor` names the state in which it acts, for step-wise credit. The attempt ends if no token is left
+        for the step.
+        """
         if self.room < 1:
             self._out_of_tokens()
         started, room = time.perf_counter(), self.room
@@ -131,8 +134,8 @@ class Attempt:
         return segment
 
     async def ask(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Let the policy answer a conversation that is not this attempt's, as its own opponent for instance.
-        Nothing of it is recorded or learned from."""
+        """Let the policy answer a conversation outside this attempt, for instance as its own opponent. None
+        of it is recorded or learned from."""
         self._asked += 1
         tokens = self.tokenizer.opening(messages, **self._template).tokens
         room = min(self.sampling.max_tokens, self.most_tokens - len(tokens))
@@ -151,26 +154,26 @@ class Attempt:
         return spoken(answer.text)[0].strip()
 
     def finish(self, stop: str) -> None:
-        """Say what ended the attempt: done, turns, … The agent then returns."""
+        """Set what ended the attempt: done, turns and so on. The agent then returns."""
         self.trajectory.stop = stop
 
     def count(self, name: str, amount: float = 1) -> None:
-        """Count something worth knowing: tool_calls, tool_errors, format_faults, …"""
+        """Count something worth reporting: tool_calls, tool_errors, format_faults and so on."""
         self.trajectory.counts[name] = self.trajectory.counts.get(name, 0) + amount
 
     def spend(self, name: str, seconds: float) -> None:
-        """Add to the time of a stage: generate_s, tool_s, …"""
+        """Add to the time of a stage: generate_s, tool_s and so on."""
         self.trajectory.timings[name] = self.trajectory.timings.get(name, 0.0) + seconds
 
     @contextmanager
     def waiting(self, name: str) -> Iterator[None]:
-        """Names who is waited for, so that a limit that passes meanwhile can say so."""
+        """Name what the attempt waits for, so that an error at the time limit can say it."""
         self.waits_for = name
         yield
         self.waits_for = ""  # not where it was left by an exception: then it is asked for
 
     def restart_limit(self, seconds: float) -> None:
-        """Count the attempt's time limit from now on: it has waited for its turn to begin."""
+        """Restart the attempt's time limit, because it had to wait before it could begin."""
         if self.limit is not None:
             self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
@@ -184,7 +187,7 @@ class Attempt:
         return {"images": images} if images else {}
 
     def _must_fit(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse a text that cannot fit before encoding it: that takes a hundred times the text's memory."""
+        """Refuse a text that cannot fit, before encoding it takes a hundred times its memory."""
         length = sum(len(text) for message in messages for text in texts_of(message.get("content")))
         if length <= self.most_tokens * CHARACTERS_A_TOKEN:
             return
@@ -197,7 +200,8 @@ class Attempt:
         self._out_of_tokens()
 
     def _extend(self, source: Source, written: Written) -> Segment:
-        """Append a segment if it fits. After one that does not, the policy could say nothing more."""
+        """Append a segment if it fits. If it does not, the attempt ends: the policy could say nothing
+        more."""
         if self.trajectory.steps and len(written.tokens) > self.room:
             self._out_of_tokens()
         segment = Segment(source, written.tokens, text=written.text)
@@ -219,6 +223,6 @@ class Attempt:
 
 
 def seed_of(*parts: object) -> int:
-    """A seed that follows from names alone, so that nothing about it has to be stored."""
+    """Derive a seed from names alone, so that no seed has to be stored."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

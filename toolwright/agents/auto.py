@@ -1,4 +1,4 @@
-"""The choice of an agent for a task: its environment's, one that searches or uses tools, or a single turn."""
+"""Chooses the agent for a task: its environment's, one that searches or uses tools, or a single turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolwright.trajectory import Task
 
 @registry.register("auto")
 class Auto:
-    """`agents` gives the agent of a name."""
+    """`agents` returns the agent of a name."""
 
     def __init__(
         self, agents: Callable[[str], Agent], tool_settings: Mapping[str, Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""Settings of `rollout.call_params` for the loop that runs calls. The rest of it is for the call format."""
+"""Settings of `rollout.call_params` for the loop that runs calls. The others belong to the call format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolwright.failures import UserError
 
 @dataclass(frozen=True)
 class CallSettings:
-    """Settings of the loop, the same for every call format."""
+    """Settings of the loop that are the same for every call format."""
 
     near_misses: NearMissMode = "explain"
     result_characters: int | None = None  # of a tool's answer; head and tail of a longer one are kept
@@ -27,7 +27,7 @@ class CallSettings:
         )
 
     def shortened(self, text: str) -> str:
-        """At most `result_characters` of a tool's answer, half of them from its end, and a mark between."""
+        """Shorten a tool's answer to `result_characters`: its beginning, a mark, and its end."""
         most = self.result_characters
         if most is None or len(text) <= most:
             return text

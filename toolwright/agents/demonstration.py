@@ -1,8 +1,8 @@
-"""A conversation as if it had been sampled: what the assistant says are actions, the rest is context.
+"""Demonstrations as if they had been sampled: the assistant's words are actions, the rest is context.
 
-Written turn by turn by the code that attempts are written with, so that what is learned from a demonstration
-is what the policy will see. A `tool` message after an assistant's is the answer to its call: it stands where
-the call format puts answers, and is never learned. Calls may be text, or `tool_calls` as OpenAI has them.
+They are written turn by turn with the code that writes attempts, so that the model learns exactly what the
+policy will see. A `tool` message after an assistant's message is the answer to its call. It stands where the
+call format puts answers, and is never learned. Calls may be text, or `tool_calls` in OpenAI's form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Message = Mapping[str, Any]
 
 
 class Demonstrator:
-    """`tool_prompt` and `template` as in the configuration of a rollout."""
+    """Writes demonstrations. `tool_prompt` and `template` are those of the rollout's configuration."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Demonstrator:
         self.offered = offered_by(schemas)
 
     def trajectory(self, number: int | str, messages: Sequence[Message], *, given: int = 0) -> Trajectory:
-        """`given`: so many of the first messages are context, whoever says them."""
+        """Write a whole conversation. The first `given` messages are context, whoever says them."""
         turns = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] < given:
             raise UserError(f"demonstration {number} has no assistant message to learn from")
@@ -72,7 +72,7 @@ class Demonstrator:
         return made
 
     def turn(self, message: Message, *, tools: Schemas | None) -> str:
-        """A whole turn of the assistant's, its end included."""
+        """Write a whole turn of the assistant, including its end."""
         return self._written(message, tools=tools) + self._closing
 
     def _answer(
@@ -94,11 +94,12 @@ class Demonstrator:
 
     @property
     def _closing(self) -> str:
-        """The text that ends a turn, which the policy must learn to write."""
+        """Return the text that ends a turn. The policy must learn to write it."""
         return self.tokenizer.chat.closing or str(self.tokenizer.backend.id_to_token(self.tokenizer.end))
 
     def _written(self, message: Message, *, tools: Schemas | None) -> str:
-        """Write a whole turn by the template; calls that it writes in another way, the format does."""
+        """Write a whole turn with the template. If the template writes calls differently from the format, the
+        format writes them."""
         calls = [_call(one) for one in message.get("tool_calls") or []]
         said = {key: value for key, value in message.items() if value is not None}
         said.setdefault("content", "")
@@ -123,7 +124,7 @@ class Demonstrator:
         return text[: text.rindex(closing)] if closing and closing in text else text
 
     def _reads(self, text: str, calls: Sequence[ToolRequest]) -> bool:
-        """True if the template writes these calls in the format that the loop will read."""
+        """Return True if the template writes these calls in the format that the loop will read."""
         found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), self.offered)
         made = [(one.name, one.arguments) for one in found if isinstance(one, ToolRequest)]
         return not calls or made == [(one.name, one.arguments) for one in calls]

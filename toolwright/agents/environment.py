@@ -1,4 +1,4 @@
-"""An environment played turn by turn: see, act or call its tools, see what came of it, until it is over."""
+"""Plays an environment turn by turn: observe, act or call its tools, see the result, until it is over."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class PlayRules:
 
 @registry.register("environment")
 class EnvironmentLoop(ToolUse):
-    """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor.
+    """The loop over an environment.
 
-    Tools are those that the environment offers. It gets all calls of a turn at once, and answers each.
+    The whole history stays in view. Each step has its own reward, and the state in which it was taken as its
+    anchor. The environment offers the tools. It gets all calls of a turn at once, and answers each.
     """
 
     def check(self, task: Task) -> None:
@@ -123,8 +124,8 @@ class EnvironmentLoop(ToolUse):
         offered: Offered,
         calls: Sequence[ToolRequest | Malformed],
     ) -> tuple[Outcome, list[CompletedCall]]:
-        """An action that cannot be read, or is none here, is told and counted, and costs the penalty; the
-        state is what it was."""
+        """Take a step. If the action cannot be read or is not allowed, the policy is told, the fault is
+        counted and penalised, and the state stays the same."""
         taken = [
             self.near_misses.meant(one, offered) if isinstance(one, ToolRequest) else one
             for one in calls[: self.config.max_calls]
@@ -160,7 +161,7 @@ class EnvironmentLoop(ToolUse):
         offered: Offered,
         seconds: float,
     ) -> list[CompletedCall]:
-        """Complete each call with its answer. Without answers the environment has spoken to all of them at
+        """Complete each call with its answer. If there are no answers, the observation answers all calls at
         once."""
         given, completed = iter(outcome.answers), list[CompletedCall]()
         for one in taken:
@@ -174,7 +175,8 @@ class EnvironmentLoop(ToolUse):
         return completed
 
     def _result(self, name: str, answer: str | InvalidAction, offered: Offered) -> ToolResult:
-        """The environment hears of every call; the policy reads of our near misses where there is no tool."""
+        """Pass every call to the environment. If a call's tool does not exist, the policy reads our hint
+        instead."""
         if isinstance(answer, str):
             return ToolResult(without_surrogates(answer))
         if name in offered:
@@ -182,7 +184,7 @@ class EnvironmentLoop(ToolUse):
         return ToolResult(self.near_misses.unknown(name, offered), "unknown_tool")
 
     def _before_calls(self, said: str, offered: Offered) -> str:
-        """The words before the first call."""
+        """Return the words before the first call."""
         places = [said.find(mark) for mark in self.format.opens(offered) if mark in said]
         return said[: min(places)].strip() if places else said
 
@@ -237,7 +239,8 @@ def settings_of(task: Task) -> dict[str, Any]:
 
 
 def read_action(text: str, tag: str | None) -> str:
-    """The text in the last pair of tags, or the whole turn if there are none. Thoughts do not count."""
+    """Return the text in the last pair of tags, or the whole turn if there are no tags. Thoughts are left
+    out."""
     said, _ = spoken(text)
     if tag is None:
         return said.strip()

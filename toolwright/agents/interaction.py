@@ -1,4 +1,4 @@
-"""Tool use with a user who answers: where the policy ends its turn without a call, the user speaks."""
+"""Tool use with a simulated user, who answers whenever the policy ends its turn without a call."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class UserSession:
 
 @registry.register("interaction")
 class InteractionLoop(ToolUse):
-    """The task names who answers: `extra_info.interaction`. What the user gives for a turn is that step's
-    reward, and the task's scorer has the last word on the whole."""
+    """The loop with a user. The task names the user: `extra_info.interaction`. The user's score of a turn is
+    the reward of that step, and the task's scorer judges the whole."""
 
     def __init__(self, config: schema.RolloutConfig, tools: Toolbox, tokenizer: Tokenizer) -> None:
         super().__init__(config, tools, tokenizer)

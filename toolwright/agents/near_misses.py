@@ -1,7 +1,7 @@
-"""Near misses: a call in another format than the one in use, or of a tool by a name that nobody offers.
+"""Near misses: calls in another format than the current one, or of a tool that is not offered.
 
-Answered in words that help; or, where `rollout.call_params.near_misses=map` says so and only one thing can
-be meant, taken for the call that it stands for.
+The policy gets a helpful answer. With `rollout.call_params.near_misses=map`, a call with only one possible
+meaning is carried out.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ def checked_mode(value: Any) -> NearMissMode:
 
 
 class NearMisses:
-    """Reads a turn in its own format, and looks for calls in other formats if there are none."""
+    """Reads a turn in its own format, and looks for calls in other formats if it finds none."""
 
     def __init__(self, call_format: CallFormat, mode: NearMissMode) -> None:
         self.format, self.mode = call_format, mode
 
     def read(self, said: str, offered: Offered) -> Calls:
-        """Every call of the turn. One in a neighbouring format becomes what it stands for, or a reason."""
+        """Return every call of the turn. A call in another format becomes the call that it stands for, or a
+        reason."""
         calls = self.format.read(said, offered)
         if self.mode == "ignore" or any(isinstance(one, ToolRequest) for one in calls):
             return calls
@@ -56,7 +57,7 @@ class NearMisses:
         return calls
 
     def meant(self, call: ToolRequest, offered: Offered) -> ToolRequest:
-        """The call that only one tool and one argument can be meant by; else the call as it is."""
+        """Return the call that is meant if only one tool and one argument fit, else the call unchanged."""
         if self.mode != "map" or (call.name not in offered and len(offered) != 1):
             return call
         name = call.name if call.name in offered else next(iter(offered))
@@ -64,13 +65,13 @@ class NearMisses:
         return call if arguments is None else ToolRequest(name, arguments, id=call.id)
 
     def unknown(self, name: str, offered: Offered) -> str:
-        """The answer to a call of a tool that is not offered."""
+        """Return the answer to a call of a tool that is not offered."""
         name = name[:NAME_SHOWN]
         known = f"the only tool is {next(iter(offered))!r}" if len(offered) == 1 else nearest(name, offered)
         return f"there is no tool {name!r}; {known}. {self._example(offered, name)}"
 
     def _example(self, offered: Offered, name: str) -> str:
-        """A call of the tool whose name is nearest, or of the first one, as the format has it."""
+        """Write an example call of the tool with the nearest name, or of the first tool."""
         name = next(iter(difflib.get_close_matches(name, offered, n=1) or offered))
         required = offered[name].get("required") or []
         example = ToolRequest(name, dict.fromkeys(required, "…"))

@@ -1,4 +1,4 @@
-"""Prompts that are too long, shortened token by token as verl's `data.truncation` has it."""
+"""Shortens prompts that are too long, token by token, like verl's `data.truncation`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SIDES: tuple[Side, ...] = ("left", "right", "middle")
 
 @dataclass(frozen=True)
 class PromptCut:
-    """`side` is what is cut off, so that `most` tokens are left."""
+    """Cuts off tokens at `side`, so that `most` tokens are left."""
 
     side: Side
     most: int
 
     @classmethod
     def of(cls, config: schema.TaskConfig) -> PromptCut | None:
-        """The cut that the configuration asks for; None where long prompts are skipped or refused."""
+        """Return the configured cut, or None if long prompts are skipped or refused."""
         side = next((side for side in SIDES if side == config.long_prompts), None)
         return side and cls(side, require_number(config.max_prompt_tokens, "task.max_prompt_tokens"))
 
     def __call__(self, written: Written, tokenizer: Tokenizer) -> Written:
-        """The prompt as the policy gets it. Its text is that of the tokens which are left."""
+        """Return the prompt as the policy gets it. Its text is that of the remaining tokens."""
         tokens = written.tokens
         if len(tokens) <= self.most:
             return written

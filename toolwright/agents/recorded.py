@@ -1,8 +1,8 @@
-"""Answers that the data has, in place of sampled ones: attempt i at a task is its i-th answer.
+"""Answers from the data instead of sampled ones: attempt i at a task is its i-th answer.
 
-Answers of a served model's record are the tokens that it sampled. Others are written by the code that
-demonstrations are written with. Turns of the prompt are context, also those of the
-assistant; what the assistant says in the answer are actions.
+Answers that a served model recorded keep the tokens that it sampled. Others are written with the code that
+writes demonstrations. Turns of the prompt are context, also those of the assistant. The assistant's turns in
+the answer are actions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolwright.trajectory import Task, Trajectory
 
 @registry.register("recorded")
 class RecordedAnswers:
-    """Asks no engine. The label of an answer is the reward of its last step."""
+    """Needs no engine. The label of an answer is the reward of its last step."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class RecordedAnswers:
         attempt.finish("done")
 
     async def length(self, task: Task, index: int) -> int:
-        """Tokens of the prompt and that answer."""
+        """Count the tokens of the prompt and this answer."""
         known = task.extra_info[ANSWERS][index].get("tokens")
         return len((await self.written(task, index)).tokens) if known is None else int(known)
 
     async def written(self, task: Task, index: int) -> Trajectory:
-        """The prompt and that answer, as tokens."""
+        """Return the prompt and this answer as tokens."""
         if self._demonstrator is None:
             self._demonstrator = await demonstrator_like(self.like, self.config, self.tokenizer, self.tools)
         answer = task.extra_info[ANSWERS][index]

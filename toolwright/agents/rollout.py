@@ -1,4 +1,5 @@
-"""Many attempts at once: each advances by itself, is limited, and has its failure sorted where it happens."""
+"""Runs many attempts at once. Each advances by itself, has limits, and has its failure classified where it
+happens."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class AttemptRequest:
 
 
 class Rollout:
-    """`tools`: their settings, from `toolwright.tools.settings`; opened in the running event loop. `cut`: how
-    prompts that are too long are shortened; None: they are not."""
+    """Runs attempts. `tools` are their settings, from `toolwright.tools.settings`; they are opened in the
+    running event loop. `cut` shortens prompts that are too long; None leaves them."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Rollout:
         return most_turns(self.config, self.agent_set.tool_settings, tasks)
 
     def awaits(self) -> str:
-        """Name what the running attempts are waiting for, and how many wait for each."""
+        """Count the running attempts by what they wait for."""
         whom = Counter(attempt.waits_for or "their agent" for attempt in list(self._under_way))
         return ", ".join(f"{name} ({count} attempts)" for name, count in whom.most_common())
 
@@ -80,8 +81,8 @@ class Rollout:
         temperature: float | None = None,
         arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
-        """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised.
-        `arrived` is called with each group when it is complete."""
+        """Run all attempts and return them in order. An attempt that cannot be used says why in its
+        `failure`; a bug is raised. `arrived` is called with each complete group."""
         sampling = self.sampling if temperature is None else replace(self.sampling, temperature=temperature)
         tasks = [asyncio.create_task(self._persist(one, sampling)) for one in requests]
         groups: dict[str, list[asyncio.Task[Trajectory]]] = {}
@@ -97,7 +98,7 @@ class Rollout:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _persist(self, request: AttemptRequest, sampling: Sampling) -> Trajectory:
-        """Repeat an attempt that was lost to infrastructure, from the same seed."""
+        """Repeat an attempt that was lost to an infrastructure failure, with the same seed."""
         for again in range(self.config.retries):
             trajectory = await self._try(request, sampling)
             if trajectory.failure is None or trajectory.failure.kind != "infrastructure":
@@ -179,7 +180,7 @@ def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: AttemptsCallback) 
 def most_turns(
     config: schema.RolloutConfig, tools: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]
 ) -> int:
-    """The most turns that an attempt at any of these may take."""
+    """Return the most turns that an attempt at any of these tasks may take."""
     name = config.agent_name
     names = {choice(task, tools) for task in tasks} if name == "auto" else {name}
     return 1 if names <= {"single_turn"} else config.max_turns

@@ -1,4 +1,4 @@
-"""Search as Search-R1 has it: `<search>query</search>`, answered by `<information>…</information>`."""
+"""Search in the form of Search-R1: `<search>query</search>`, answered by `<information>…</information>`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolwright.tools.toolbox import Toolbox
 
 @registry.register("search")
 class SearchAgent(ToolUse):
-    """Tool use with these tags, unless another format is asked for."""
+    """Uses tools with these tags, unless another format is configured."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One question, one answer."""
+"""Answers a question in one turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt that describes the tools: through the chat template, or in the system's message."""
+"""Prompts that describe the tools, through the chat template or in the system message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LISTED = "{tools}"  # in the words about tools: what the template or the format 
 
 @dataclass(frozen=True)
 class ToolPrompt:
-    """Messages, and the tools that the chat template is to describe."""
+    """Messages, and the tools that the chat template will describe."""
 
     messages: Sequence[Message]
     tools: Schemas | None
@@ -28,8 +28,8 @@ def with_tools(
     tokenizer: Tokenizer,
     instructions: str | None,
 ) -> ToolPrompt:
-    """Add the tools to a prompt. `instructions` replace the format's own, or stand around them where they
-    have `{tools}`; "" adds nothing."""
+    """Add the tools to a prompt. `instructions` replace those of the format; `{tools}` in them stands for the
+    format's own. An empty string adds nothing."""
     messages = list(prompt)
     if not schemas:
         return ToolPrompt(messages, None)

@@ -1,4 +1,4 @@
-"""Turns and tools: the policy speaks, its calls are run side by side, and their answers come back to it."""
+"""Tool use: the policy speaks, its calls run side by side, and it reads their answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ARGUMENTS_SHOWN = 500  # characters of a call's arguments in its record; the tur
 
 @dataclass(frozen=True)
 class CompletedCall:
-    """A call and what came of it."""
+    """A call and its result."""
 
     name: str
     text: str
@@ -215,7 +215,7 @@ def _found_in(text: str, answers: Sequence[CompletedCall]) -> list[dict[str, Any
 
 
 def offered_to(task: Task, schemas: Schemas) -> Schemas:
-    """The tools that the task allows: those in `extra_info.tools`, or all."""
+    """Return the tools that the task allows: those in `extra_info.tools`, or all."""
     names = task.extra_info.get("tools")
     if names is None:
         return schemas

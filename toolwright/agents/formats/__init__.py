@@ -1,4 +1,4 @@
-"""Call formats: how a policy writes a call of a tool, and how the answer comes back to it."""
+"""Call formats: how a policy writes a tool call, and how it reads the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 
 class CallFormat(ABC):
-    """A way to write calls. It keeps no state: attempts share it."""
+    """A way to write calls. It has no state, because attempts share it."""
 
     inline = False  # answers go on in the policy's own turn, not as messages after it
 
@@ -28,28 +28,28 @@ class CallFormat(ABC):
         return ()
 
     def opens(self, offered: Offered) -> tuple[str, ...]:
-        """Strings one of which every call begins with: what stands before the first is words to the user."""
+        """The strings that calls can begin with. Text before the first of them is addressed to the user."""
         return ("",)
 
     def parse(self, text: str, offered: Offered) -> list[ToolRequest | Malformed]:
-        """Every call in what the policy said aloud, in order. Never raises, whatever the text."""
+        """Return every call in what the policy said aloud, in order. Never raises, whatever the text."""
         said, _ = spoken(text)
         return self.read(said, offered)
 
     @abstractmethod
     def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
-        """Do as `parse` does, for a text without thoughts."""
+        """Do the work of `parse`, for a text without thoughts."""
 
     @abstractmethod
     def write(self, call: ToolRequest, offered: Offered) -> str:
-        """A call as the policy would write it, for demonstrations."""
+        """Write a call as the policy would, for demonstrations."""
 
     @abstractmethod
     def instructions(self, schemas: Schemas) -> str:
         """Instructions for a policy whose chat template does not describe tools."""
 
     def result(self, text: str) -> str:
-        """The text of an answer inside the policy's turn; for inline formats."""
+        """Write an answer inside the policy's turn, for formats that answer inline."""
         return text
 
 
@@ -57,7 +57,7 @@ FORMATS: Registry[Callable[..., CallFormat]] = Registry("call format", "toolwrig
 
 
 def build(name: str, params: Mapping[str, Any], tokenizer: Tokenizer) -> CallFormat:
-    """The format of that name; `params` are its own settings, such as the names of tags."""
+    """Return the format of that name. `params` are its own settings, such as the names of tags."""
     entry = FORMATS.get(name)
     given = entry.accepted(tokenizer=tokenizer)
     parameters = signature_of(entry.target).parameters.values()
@@ -68,13 +68,13 @@ def build(name: str, params: Mapping[str, Any], tokenizer: Tokenizer) -> CallFor
 
 
 def offered_by(schemas: Schemas) -> Offered:
-    """Tools by name, from their OpenAI schemas."""
+    """Return tools by name, given their OpenAI schemas."""
     functions = [schema["function"] for schema in schemas]
     return {function["name"]: function.get("parameters") or {} for function in functions}
 
 
 def described(schemas: Schemas) -> str:
-    """A line for each tool: what it is called, what it takes, what it does."""
+    """Write a line for each tool: its name, its parameters and what it does."""
     lines = []
     for function in (schema["function"] for schema in schemas):
         properties = (function.get("parameters") or {}).get("properties", {})

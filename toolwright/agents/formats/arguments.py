@@ -1,4 +1,4 @@
-"""Arguments as a policy writes them: JSON that may be anything, text that stands for a typed value."""
+"""Arguments as a policy writes them: JSON of any shape, or text that stands for a typed value."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DEEPEST = 32  # no tool takes more levels, and what is deeper breaks whoever wal
 
 
 class Unreadable(Exception):
-    """The text cannot be read as a call. The message is for the policy."""
+    """The text cannot be read as a call. The policy reads the message."""
 
 
 def read_json(text: str, start: int = 0) -> tuple[Any, int]:
-    """The JSON value that begins there, and where it ends. Raises Unreadable and nothing else."""
+    """Return the JSON value that begins here, and where it ends. Raises only Unreadable."""
     while start < len(text) and text[start].isspace():
         start += 1
     try:
@@ -33,7 +33,7 @@ def read_json(text: str, start: int = 0) -> tuple[Any, int]:
 
 
 def call_of(value: Any) -> ToolRequest | Malformed:
-    """Read `{"name": …, "arguments": {…}}`; `parameters` is accepted for `arguments`."""
+    """Read `{"name": …, "arguments": {…}}`. `parameters` is accepted instead of `arguments`."""
     if not isinstance(value, dict):
         return Malformed("a call is a JSON object with a name and arguments")
     name = value.get("name")
@@ -54,7 +54,7 @@ def call_of(value: Any) -> ToolRequest | Malformed:
 
 
 def typed(text: str, schema: Mapping[str, Any]) -> Any:
-    """Convert text to the type of a parameter's schema. A string parameter takes the text itself."""
+    """Convert text to the type in a parameter's schema. A string parameter takes the text itself."""
     if schema.get("type", "string") == "string":
         return text
     try:
@@ -65,7 +65,7 @@ def typed(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def from_body(name: str, body: str, schema: Mapping[str, Any]) -> ToolRequest | Malformed:
-    """Build a call from a format that carries a single text: it becomes the tool's first parameter."""
+    """Build a call from a single text, which becomes the tool's first parameter."""
     properties = schema.get("properties") or {}
     required = schema.get("required") or []
     if not properties:
@@ -110,7 +110,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 
 def _checked(value: Any, levels: int) -> Any:
-    """Clean out lone surrogates, which JSON can escape and UTF-8 cannot encode, and refuse deep nesting."""
+    """Remove lone surrogates, which JSON can escape but UTF-8 cannot encode, and refuse deep nesting."""
     if isinstance(value, str):
         return clean(value)
     if not isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""The format that a model was taught: what its chat template writes, or else tags."""
+"""Chooses the format that a model was taught: the one that its chat template writes, or else tags."""
 
 from __future__ import annotations
 

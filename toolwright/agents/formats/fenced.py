@@ -1,4 +1,4 @@
-"""Fenced blocks: code in ```python … ```, its output in place in ```output … ```."""
+"""Fenced blocks: code in ```python … ```, and its output in ```output … ``` below."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ PYTHON = ("python", "py", "python3")
 
 @FORMATS.register("fenced")
 class Fenced(CallFormat):
-    """A block is run if it names Python or a tool; the first tool runs Python where none is called so."""
+    """Runs a block that names Python or a tool. If no tool is named Python, the first tool runs Python
+    blocks."""
 
     inline = True
 

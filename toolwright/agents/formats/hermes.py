@@ -1,4 +1,4 @@
-"""Hermes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, as Qwen 2.5 and 3 write it too."""
+"""Hermes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. Qwen 2.5 and 3 write it too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Llama 3's JSON: a turn that is `{"name": …, "parameters": {…}}`, one or several, and nothing else."""
+"""Llama 3's JSON: a turn consists of one or several `{"name": …, "parameters": {…}}` and nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Llama3(CallFormat):
 
 
 def _values(text: str) -> list[object]:
-    """JSON values one after the other, with commas, semicolons or nothing between them; a list is opened."""
+    """Yield JSON values that follow each other, with commas, semicolons or nothing between them. Lists are
+    flattened."""
     values: list[object] = []
     place = 0
     while place < len(text):

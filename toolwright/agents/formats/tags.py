@@ -1,4 +1,5 @@
-"""Tags: `<tool>code</tool>`, answered in place by `<result>…</result>`; Search-R1's way with other names."""
+"""Tags: `<tool>code</tool>`, answered inline by `<result>…</result>`. Search-R1 does this with other
+names."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 @FORMATS.register("tags")
 class Tags(CallFormat):
-    """`<call>` is the first tool that is offered; any other is called by a tag of its own name."""
+    """`<call>` calls the first offered tool. Any other tool is called by a tag of its own name."""
 
     inline = True
 

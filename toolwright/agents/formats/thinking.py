@@ -1,4 +1,4 @@
-"""Thoughts and speech: what stands between `<think>` and `</think>` is not said to anyone."""
+"""Thoughts and speech: text between `<think>` and `</think>` is addressed to nobody."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _MARK = re.compile(r"<(/?)think>")
 
 
 def spoken(text: str, *, thinking: bool = False) -> tuple[str, bool]:
-    """The text without its thoughts, and whether it ends in the middle of one.
+    """Return the text without its thoughts, and whether it ends inside one.
 
-    `thinking`: it begins in the middle of one. So it does as well where a thought ends that never began:
-    some templates open it themselves.
+    `thinking`: it begins inside one. A thought that ends without a beginning also started before the text,
+    because some templates open it.
     """
     said: list[str] = []
     place = 0
