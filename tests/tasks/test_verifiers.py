@@ -171,6 +171,20 @@ def test_rows_with_an_answer_can_be_demonstrated() -> None:
     ]
 
 
+def test_an_answer_is_demonstrated_within_the_tags_that_are_paid() -> None:
+    found = tasks(args={"kind": "tagged"})
+    assert found.demonstrate is not None
+    (shown,) = found.demonstrate(found.train[0], random.Random(0))
+    assert shown["content"] == f"<backward>\n{found.train[0].ground_truth}\n</backward>"
+
+
+def test_an_answer_that_its_environment_does_not_pay_is_not_demonstrated() -> None:
+    found = tasks(args={"kind": "numbered"})
+    assert found.demonstrate is not None
+    with pytest.raises(UserError, match="does not count the answer of its own row"):
+        found.demonstrate(found.train[0], random.Random(0))
+
+
 @pytest.mark.slow
 def test_a_warm_start_learns_on(tmp_path: Path) -> None:
     """Words of three letters backward, by a tiny model that was shown some; judged by words it never saw."""

@@ -19,6 +19,14 @@ async def right(completion: Any, answer: str) -> float:
     return float(completion[-1]["content"].strip() == answer)
 
 
+def within(parser: Any, completion: Any, answer: str) -> float:
+    return float(parser.parse_answer(completion) == answer)
+
+
+def looked_up(completion: Any, answer: str) -> float:
+    return float(completion[-1]["content"] == words_backward()[int(answer)]["answer"])
+
+
 def brief(completion: Any, info: dict[str, Any]) -> float:
     return float(len(completion[-1]["content"]) < 4)
 
@@ -96,6 +104,14 @@ def load_environment(kind: str = "single", held_out: bool = False, limit: int = 
         return vf.SingleTurnEnv(**settings)
     if kind == "broken":
         return vf.SingleTurnEnv(**{**settings, "rubric": vf.Rubric(funcs=[right, broken])})
+    if kind == "tagged":  # paid within tags alone
+        parser = vf.XMLParser(["backward"], answer_field="backward")
+        return vf.SingleTurnEnv(
+            dataset=words_backward(), rubric=vf.Rubric(funcs=[within], parser=parser), parser=parser
+        )
+    if kind == "numbered":  # its answers are the numbers of puzzles, which it looks up
+        words = words_backward().map(lambda row, number: {"answer": str(number)}, with_indices=True)
+        return vf.SingleTurnEnv(dataset=words, rubric=vf.Rubric(funcs=[looked_up]))
     if kind == "tools":
         return vf.ToolEnv(tools=[double], max_turns=limit, **settings)
     if kind == "stateful":

@@ -95,6 +95,23 @@ class OwnLoop:
             raise
 
 
+def succeeds(environment: OwnLoop, task: Task, said: str, *, turns: int = 8) -> bool:
+    """Say whether a policy that says the same in each turn succeeds."""
+
+    async def attempt() -> bool:
+        await environment.reset(task)
+        try:
+            for _ in range(turns):
+                outcome = await environment.step(said)
+                if outcome.done:
+                    return bool(outcome.info.get("success"))
+            return False
+        finally:
+            await environment.close()
+
+    return asyncio.run_coroutine_threadsafe(attempt(), _shared_loop()).result()
+
+
 @functools.cache
 def _shared_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()

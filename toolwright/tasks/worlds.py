@@ -10,14 +10,17 @@ import string
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from toolwright.failures import UserError
+from toolwright.failures import UserError, reraised
 from toolwright.registry import signature_of
 from toolwright.tasks import TASKS, Demonstrate, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS
+from toolwright.tasks.own_loop import succeeds
 from toolwright.trajectory import Task
 
 S = TypeVar("S", bound=Hashable)
@@ -88,10 +91,12 @@ def from_rows(
     *,
     sizes: SplitSizes,
     source: str,
+    forms: Callable[[str], Iterable[str]],
 ) -> TaskSet:
     """Make a task set of rows, each of which the environment gets as `row`. A row has a conversation,
-    `prompt`. It may have `answer`, which is demonstrated, and `task`, the name of its kind. If none are held
-    out, some rows of `train` are."""
+    `prompt`. It may have `answer` and `task`, the name of its kind. If none are held out, some rows of
+    `train` are. `forms` are the texts that may state an answer: the first that succeeds is demonstrated."""
+    source = Path(source).stem  # a name, or the file of one
     if not held_out:
         shuffled = list(train)
         random.Random(sizes.seed).shuffle(shuffled)
@@ -114,7 +119,7 @@ def from_rows(
         held_out=[task("held out", *one) for one in enumerate(held_out[: sizes.held_out])],
         scorer="environment",
         alphabet=string.printable,
-        demonstrate=_answered,
+        demonstrate=partial(_answered, forms),
     )
 
 
@@ -210,11 +215,20 @@ def asks_for(action_tag: str | None) -> str:
     return f" Write your action as <{action_tag}>…</{action_tag}>." if action_tag else ""
 
 
-def _answered(task: Task, rng: random.Random) -> list[dict[str, Any]]:
-    """The answer of the task's row: of a single turn, or as the last one."""
-    if not isinstance(task.ground_truth, str) or not task.ground_truth:
+def _answered(forms: Callable[[str], Iterable[str]], task: Task, rng: random.Random) -> list[dict[str, Any]]:
+    """Demonstrate the answer of the task's row, in the first form that succeeds in its environment."""
+    answer, settings = task.ground_truth, dict(task.extra_info["environment"])
+    if not isinstance(answer, str) or not answer:
         raise UserError(f"task {task.id} has no answer to show: its row of the data set has none")
-    return [{"role": "assistant", "content": task.ground_truth}]
+    world = ENVIRONMENTS.get(settings.pop("name")).target
+    with reraised(UserError, f"task {task.id}: its environment raised on the answer of its own row:"):
+        for said in forms(answer):
+            if succeeds(world(**settings), task, said):
+                return [{"role": "assistant", "content": said}]
+    raise UserError(
+        f"task {task.id}: its environment does not count the answer of its own row, {answer!r}, as a "
+        "success. Write the examples of a warm start into a file of your own (`toolwright sft task=file`)"
+    )
 
 
 def played(*, noise: float, most: int) -> Demonstrate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,4 +75,9 @@ def verifiers(*, sizes: SplitSizes, id: str, args: dict[str, Any] | None = None)
     settings = {"id": absolute(id), "args": json.dumps(args or {}, sort_keys=True)}
     env, _ = _loaded(**settings)
     rows = [list(found or ()) for found in (env.build_dataset(), env.build_eval_dataset())]
-    return from_rows("verifiers", settings, *rows, sizes=sizes, source=Path(id).stem)
+
+    def forms(answer: str) -> list[str]:
+        fields = getattr(env.parser, "get_fields", list)()[-1:]
+        return [answer, f"\\boxed{{{answer}}}", *(f"<{field}>\n{answer}\n</{field}>" for field in fields)]
+
+    return from_rows("verifiers", settings, *rows, sizes=sizes, source=id, forms=forms)
