@@ -220,7 +220,7 @@ def _answered(forms: Callable[[str], Iterable[str]], task: Task, rng: random.Ran
     answer, settings = task.ground_truth, dict(task.extra_info["environment"])
     if not isinstance(answer, str) or not answer:
         raise UserError(f"task {task.id} has no answer to show: its row of the data set has none")
-    world = ENVIRONMENTS.get(settings.pop("name")).target
+    world: Any = ENVIRONMENTS.get(settings.pop("name")).target
     with reraised(UserError, f"task {task.id}: its environment raised on the answer of its own row:"):
         for said in forms(answer):
             if succeeds(world(**settings), task, said):

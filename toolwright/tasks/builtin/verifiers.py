@@ -77,7 +77,7 @@ def verifiers(*, sizes: SplitSizes, id: str, args: dict[str, Any] | None = None)
     rows = [list(found or ()) for found in (env.build_dataset(), env.build_eval_dataset())]
 
     def forms(answer: str) -> list[str]:
-        fields = getattr(env.parser, "get_fields", list)()[-1:]
+        fields: list[str] = getattr(env.parser, "get_fields", list)()[-1:]
         return [answer, f"\\boxed{{{answer}}}", *(f"<{field}>\n{answer}\n</{field}>" for field in fields)]
 
     return from_rows("verifiers", settings, *rows, sizes=sizes, source=id, forms=forms)
