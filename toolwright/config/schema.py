@@ -185,7 +185,7 @@ class RolloutConfig(Block):
     top_p: float = Field(default=1.0, gt=0, le=1, description="1: no limit")
     top_k: int = Field(default=0, ge=0, description="0: no limit")
     max_tokens: PositiveInt | Auto = Field(
-        default="auto", description="tokens in a turn; auto: 256, or what the longest prompt leaves"
+        default="auto", description="new tokens in a turn; auto: 256, or what the longest prompt leaves"
     )
     stop: list[str] = Field(default=[], description="strings that end a turn")
     max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
