@@ -148,7 +148,7 @@ def described(key: str) -> str | None:
 
 def metrics(say: Say) -> str:
     """Every number of metrics.jsonl."""
-    rows = [say("| metric | what it says | what to make of it |"), "| --- | --- | --- |"]
+    rows = [say("| metric | what it means | what to make of it |"), "| --- | --- | --- |"]
     for name, (meaning, *look) in METRICS.items():
         rows.append(f"| `{name}` | {_cell(say(meaning))} | {say(''.join(look))} |")
     return "\n".join(rows) + "\n"

@@ -20,9 +20,9 @@ ENTRY_POINTS = {
 FAMILIES = {"RLinf": "rlinf", "RAGEN": "ragen"}
 LEGEND = """\
 The {main} keys of verl 0.9's main configuration and {more} of older releases and of forks.
-*Not used*: no result depends on it; the run notes it if it is set. *Near*: done nearly so with `--fit`,
-an error without. *No equivalent*: an error unless it has verl's default. `.*` stands for every key
-beneath that has no line of its own."""
+*Not used*: no result depends on it; the run notes it if it is set. *Near*: an error; `--fit` accepts it and
+does nearly the same. *No equivalent*: an error unless it has verl's default. `.*` stands for every key
+beneath it without its own line."""
 
 
 def tables(say: Callable[[str], str]) -> str:

@@ -1,4 +1,4 @@
-"""What can go wrong, sorted where it happens: the kind decides who reacts and how."""
+"""The kinds of failure. An error gets its kind where it happens; the kind decides who reacts and how."""
 
 from __future__ import annotations
 

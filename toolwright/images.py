@@ -1,4 +1,4 @@
-"""Images as data: read from whatever a row has, checked and bounded, and kept as data URLs.
+"""Images as data: read from any form in a row, checked, limited, and kept as data URLs.
 
 A data URL is text, so that a task stays JSON. It is known by its name, the hash of the encoded bytes.
 """

@@ -1,4 +1,4 @@
-"""Names to things, with what each needs."""
+"""Finds things by name, with what each needs."""
 
 from __future__ import annotations
 

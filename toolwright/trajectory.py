@@ -1,4 +1,4 @@
-"""Task, Segment, Trajectory, Group: the nouns everyone shares. Their columnar form is `record.py`."""
+"""Task, Segment, Trajectory, Group: the nouns everyone shares. Their columnar form is in `record.py`."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_preset_sets_neither_sizes_nor_learning_rates(name: str) -> None:
 
 
 def test_the_estimator_that_the_docs_add_works(tmp_path: Path) -> None:
-    code = DOCS.read_text().split("## Adding one")[1].split("```python\n")[1].split("```")[0]
+    code = DOCS.read_text().split("## Adding an algorithm")[1].split("```python\n")[1].split("```")[0]
     file = tmp_path / "median.py"
     file.write_text(code)
     try:

@@ -418,7 +418,7 @@ def test_verls_default_is_not_said_to_be_what_happens_here(line: Line) -> None:
 
 
 def test_a_key_without_effect_says_where_it_counts(line: Line) -> None:
-    note = f"{ACTOR}kl_loss_coef=0.5: without effect here: it counts where `use_kl_loss`"
+    note = f"{ACTOR}kl_loss_coef=0.5: without effect here: it counts if `use_kl_loss`"
     assert note in line(f"{ACTOR}kl_loss_coef=0.5").notes
 
 

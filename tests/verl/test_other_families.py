@@ -195,7 +195,7 @@ def test_what_rlinf_has_and_we_have_not_is_refused_in_words(word: str, reason: s
         ("es_manager.train.env_configs.tags=[FrozenLake]", "Gymnasium's own lake"),
         ("es_manager.train.env_configs.tags=[Bandit]", "write it as an environment of yours"),
         ("es_manager.train.env_configs.tags=[SimpleSokoban,Bandit]", "one environment is played"),
-        ("agent_proxy.use_turn_scores=True", "summed up at an attempt's end"),
+        ("agent_proxy.use_turn_scores=True", "added up at the end of an attempt"),
         ("algorithm.bi_level_gae=True", "one discount"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_line_with_images_is_translated(line: Line) -> None:
         ("data.train_batch_size=many", "expected a positive integer"),
         ("trainer.n_gpus_per_node=many", "of the wrong type"),
         # Without an equivalent, and something else would be learned.
-        ("actor_rollout_ref.model.exclude_modules=[lm_head]", "name those that are adapted instead"),
+        ("actor_rollout_ref.model.exclude_modules=[lm_head]", "name the matrices with an adapter instead"),
         ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
         ("reward_model.enable=True", "does not say which model"),
         ("data.truncation=top", "expected error, left, right, middle"),
@@ -102,8 +102,8 @@ def test_an_override_without_an_equivalent_is_a_problem(line: Line, word: str, m
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("actor_rollout_ref.model.enable_activation_offload=True", "activations is not there yet"),
-        ("actor_rollout_ref.actor.fsdp_config.param_offload=True", "not there yet"),
+        ("actor_rollout_ref.model.enable_activation_offload=True", "activations are not offloaded yet"),
+        ("actor_rollout_ref.actor.fsdp_config.param_offload=True", "not available yet"),
         ("actor_rollout_ref.rollout.gpu_memory_utilization=0.6", "engine.slots"),
         ("actor_rollout_ref.rollout.calculate_log_probs=True", "always kept"),
         ("trainer.logger=['console','clearml']", "there is no tracker clearml"),

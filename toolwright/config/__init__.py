@@ -1,4 +1,4 @@
-"""The configuration: a typed schema, YAML presets over it, and where each value came from."""
+"""The configuration: a typed schema, YAML presets, and the origin of each value."""
 
 import sys
 from types import ModuleType

@@ -15,16 +15,19 @@ PREFERENCES = "toolwright.algorithms.preferences"
 class KL(Block):
     """The pull towards the reference: in the reward, in the loss, or nowhere."""
 
-    where: Literal["none", "reward", "loss"] = "none"
+    where: Literal["none", "reward", "loss"] = Field(
+        default="none", description="where the pull towards the reference acts"
+    )
     estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl")] = Field(
         default="k3",
-        description="k1, abs, k2, k3; with + the gradient is the KL's in a first update, unbiased: in all",
+        description="k1, abs, k2, k3; with +, the gradient is the KL's in the first update of a step; "
+        "unbiased: in every update",
     )
-    coef: float = Field(default=0.001, ge=0)
+    coef: float = Field(default=0.001, ge=0, description="coefficient of the KL")
     target: PositiveFloat | None = Field(
         default=None, description="adapt the coefficient to this KL; null: fixed"
     )
-    horizon: PositiveInt = Field(default=10_000, description="trajectories over which it adapts")
+    horizon: PositiveInt = Field(default=10_000, description="trajectories over which the coefficient adapts")
 
     @model_validator(mode="after")
     def _adapts_something(self) -> KL:
@@ -40,10 +43,10 @@ class SelectionConfig(Block):
 
     dynamic_sampling: bool | Literal["reward"] = Field(
         default=False,
-        description="DAPO: re-sample groups whose attempts are all equally right; reward: equally rewarded, "
-        "before overlong penalties",
+        description="DAPO: sample groups again if all attempts are equally right; reward: if all rewards "
+        "are equal, before overlong penalties",
     )
-    max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
+    max_rounds: PositiveInt = Field(default=4, description="limit on rounds of sampling in a step")
     oversample: PositiveInt = Field(
         default=1,
         description="GRPO-RoC: sample this many times as many attempts, keep the cleanest right ones; 1: off",
@@ -51,7 +54,8 @@ class SelectionConfig(Block):
     replay: int = Field(
         default=0,
         ge=0,
-        description="ARPO: keep a rare success at this many tasks, to fill groups of failures; 0: off",
+        description="ARPO: keep a rare success at up to this many tasks, and put it into groups of "
+        "failures; 0: off",
     )
 
 
@@ -60,11 +64,12 @@ class Correction(Block):
 
     mode: Literal["auto", "none", "truncate", "mask", "reject"] = Field(
         default="auto",
-        description="auto: truncate, unless the engine computes exactly as the learner does; "
-        "reject: drop whole sequences, weigh the others 1",
+        description="auto: truncate, unless the engine computes exactly what the learner does; reject: "
+        "drop whole sequences, weigh the others 1",
     )
     level: Literal["token", "sequence", "geometric"] = Field(
-        default="token", description="sequence: the product of its tokens' ratios; geometric: their mean"
+        default="token",
+        description="sequence: the product of its tokens' ratios; geometric: their geometric mean",
     )
     low: float = Field(default=0.0, ge=0, description="mask, reject: weights below it are dropped")
     high: PositiveFloat = Field(
@@ -72,7 +77,7 @@ class Correction(Block):
     )
     alarm: PositiveFloat = Field(
         default=0.05,
-        description="warn of a step whose mean |Δ log-probability| is above it, or far above earlier ones",
+        description="warn if a step's mean |Δ log-probability| is above this, or far above earlier steps",
     )
 
     @model_validator(mode="after")
@@ -87,7 +92,7 @@ class Correction(Block):
 class Algorithm(Block):
     """What turns scores into a gradient."""
 
-    name: str = Field(default="grpo", description="the preset's name, for reading")
+    name: str = Field(default="grpo", description="the preset's name, for people to read")
     adv_estimator: Annotated[str, Registered("advantage estimator", "toolwright.algorithms.advantages")] = (
         Field(default="grpo", description="what turns rewards into advantages")
     )
@@ -101,34 +106,39 @@ class Algorithm(Block):
         default=None,
         description="seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns",
     )
-    gamma: float = Field(default=1.0, ge=0, le=1)
-    lam: float = Field(default=1.0, ge=0, le=1)
+    gamma: float = Field(default=1.0, ge=0, le=1, description="discount of later rewards")
+    lam: float = Field(default=1.0, ge=0, le=1, description="λ of generalised advantage estimation")
     discount_per: Literal["token", "turn"] = Field(
-        default="token", description="where gamma and lam apply: at every token, or where a turn ends"
+        default="token", description="where gamma and lam apply: at every token, or at the end of a turn"
     )
     step_rewards: bool = Field(
         default=True,
-        description="a reward lies on the last token of the step that earned it; false: all at the end",
+        description="put a reward on the last token of the step that earned it; false: all at the end",
     )
-    normalize_by_std: bool = True
-    clip_low: float = Field(default=0.2, ge=0)
-    clip_high: float = Field(default=0.2, ge=0)
+    normalize_by_std: bool = Field(default=True, description="`grpo`, `grpo_passk`: divide by the deviation")
+    clip_low: float = Field(default=0.2, ge=0, description="clip of the ratio below 1")
+    clip_high: float = Field(default=0.2, ge=0, description="clip of the ratio above 1")
     clip_c: Annotated[float, Field(gt=1)] | None = Field(
         default=3.0,
-        description="dual clip: bound of the ratio where the advantage is negative; null: no bound",
+        description="dual clip: bound of the ratio if the advantage is negative; null: no bound",
     )
-    clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
+    clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's value changes")
     entropy_coef: float = Field(
-        default=0.0, description="weight of the entropy bonus; with a target, what it begins with"
+        default=0.0, description="coefficient of the entropy bonus; with a target, its first value"
     )
     entropy_target: PositiveFloat | None = Field(
-        default=None, description="adapt the bonus to hold the mean entropy of a token here; null: fixed"
+        default=None,
+        description="adapt the bonus to keep the mean entropy of a token at this value; null: fixed "
+        "coefficient",
     )
     entropy_delta: PositiveFloat = Field(
-        default=0.005, description="how far the adaptive coefficient moves in a step"
+        default=0.005, description="change of the adaptive coefficient in a step"
     )
     top_entropy_fraction: float = Field(
-        default=1.0, gt=0, le=1, description="learn only from this part of the tokens, the least decided"
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learn only from this share of the tokens, those of highest entropy",
     )
     params: dict[str, dict[str, Any]] = Field(
         default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
@@ -180,25 +190,29 @@ class Algorithm(Block):
 
 class OptimizerConfig(Block):
     lr: PositiveFloat | Auto = Field(
-        default=1e-3, description="auto: by the number of parameters, and whether an adapter is learned"
+        default=1e-3,
+        description="learning rate; auto: depends on the number of parameters, and on whether an adapter "
+        "is trained",
     )
-    betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = Field(default=0.0, ge=0)
-    warmup_steps: int = Field(default=0, ge=0)
-    decay: Literal["constant", "linear", "cosine"] = "constant"
-    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a part of lr")
-    max_grad_norm: PositiveFloat = 1.0
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="betas of AdamW")
+    weight_decay: float = Field(default=0.0, ge=0, description="weight decay of AdamW")
+    warmup_steps: int = Field(default=0, ge=0, description="updates over which the rate rises to lr")
+    decay: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="how the rate falls until the end"
+    )
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a share of lr")
+    max_grad_norm: PositiveFloat = Field(default=1.0, description="clip of the gradient's norm")
 
 
 class Update(Block):
     """How one step's trajectories become optimiser updates: epochs × minibatches of them."""
 
-    epochs: PositiveInt = 1
-    minibatches: PositiveInt = 1
+    epochs: PositiveInt = Field(default=1, description="passes over a step's trajectories")
+    minibatches: PositiveInt = Field(default=1, description="updates in one such pass")
     micro_tokens: PositiveInt | None = Field(
         default=None,
-        description="tokens in one forward pass of a rank, padding counted; null: as many as memory holds, "
-        "on a CPU at most 16,384",
+        description="tokens in one forward pass of a rank, padding included; null: as many as memory "
+        "holds, on a CPU at most 16,384",
     )
     optimizer_state: Literal["auto", "float32", "int8", "host"] = Field(
         default="auto",
@@ -207,4 +221,6 @@ class Update(Block):
     )
     policy: OptimizerConfig = OptimizerConfig(lr="auto")
     critic: OptimizerConfig = OptimizerConfig(lr="auto")
-    critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")
+    critic_warmup: int = Field(
+        default=0, ge=0, description="number of first steps in which only the critic learns"
+    )

@@ -30,12 +30,14 @@ class RanksConfig(Block):
 
     ranks: PositiveInt | RankLayout = Field(
         default=1,
-        description="processes that policy, reference and critic are sharded over: how many, or "
-        "{data: 2, sequence: 2, tensor: 2} if they divide the tokens of a pass or the matrices too",
+        description="number of processes that share policy, reference and critic, or {data: 2, sequence: "
+        "2, tensor: 2} to divide the tokens of a pass or the matrices too",
     )
-    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
-    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
-    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+    cpus: PositiveFloat | None = Field(
+        default=None, description="CPUs of each; null: as many as fit, at most 1"
+    )
+    gpus: float | None = Field(default=None, ge=0, description="GPUs of each; null: depends on the cluster")
+    labels: dict[str, str] = Field(default={}, description="only on nodes with these Ray labels")
 
     @property
     def layout(self) -> RankLayout:
@@ -46,11 +48,15 @@ class WorkersConfig(Block):
     """The rollout workers' place."""
 
     workers: PositiveInt | None = Field(
-        default=None, description="how many; null: one for each GPU left, without any one for each node"
+        default=None,
+        description="number of workers; null: one for each remaining GPU, or one for each node if there "
+        "are no GPUs",
     )
-    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
-    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
-    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+    cpus: PositiveFloat | None = Field(
+        default=None, description="CPUs of each; null: as many as fit, at most 1"
+    )
+    gpus: float | None = Field(default=None, ge=0, description="GPUs of each; null: depends on the cluster")
+    labels: dict[str, str] = Field(default={}, description="only on nodes with these Ray labels")
 
 
 class Placement(Block):
@@ -60,10 +66,10 @@ class Placement(Block):
     rollout: WorkersConfig = WorkersConfig()
     colocate: Literal["auto", "yes", "no"] = Field(
         default="auto",
-        description="policy and engine in one process over one set of weights; auto: where there is one GPU",
+        description="policy and engine in one process with one set of weights; auto: if there is one GPU",
     )
     strategy: Literal["pack", "spread"] = Field(
-        default="pack", description="on as few nodes as possible, or as many"
+        default="pack", description="use as few nodes as possible (pack) or as many (spread)"
     )
 
     @model_validator(mode="after")
@@ -79,25 +85,22 @@ class Placement(Block):
 class Runtime(Block):
     """In which process each role lives."""
 
-    name: Literal["local", "ray"] = "local"
+    name: Literal["local", "ray"] = Field(default="local", description="one process, or actors of Ray")
     address: str | None = Field(
-        default=None, description="`ray`: the cluster to join, `auto` or host:port; null: one on this machine"
+        default=None,
+        description="`ray`: the cluster to join, `auto` or host:port; null: start one on this machine",
     )
     placement: Placement = Placement()
-    start_timeout_s: PositiveFloat = Field(
-        default=300.0, description="the longest an actor may take to start"
-    )
+    start_timeout_s: PositiveFloat = Field(default=300.0, description="time limit for the start of an actor")
     publish_timeout_s: PositiveFloat = Field(
-        default=300.0, description="the longest new weights may take to arrive in a worker"
+        default=300.0, description="time limit for new weights to arrive in a worker"
     )
     heartbeat_timeout_s: PositiveFloat = Field(
-        default=60.0, description="an actor that has not answered for so long is replaced"
+        default=60.0, description="an actor that has not answered for this long is replaced"
     )
-    stage_timeout_s: PositiveFloat = Field(
-        default=3600.0, description="the longest an actor may stay in one stage"
-    )
+    stage_timeout_s: PositiveFloat = Field(default=3600.0, description="time limit for one stage of an actor")
     learner_restarts: int = Field(
         default=3,
         ge=0,
-        description="how often a run returns to the same checkpoint when policy or critic die",
+        description="how often a run goes back to the same checkpoint after policy or critic died",
     )

@@ -18,15 +18,16 @@ class RunConfig(Block):
     """Where a run lives and what makes it reproducible."""
 
     name: str | None = Field(
-        default=None, description="folder under `dir`; made from algorithm, task and time if null"
+        default=None, description="the run's folder in `dir`; null: made from algorithm, task and time"
     )
     dir: str = Field(default="runs", description="where run folders are kept")
-    seed: int = Field(default=0, description="every random choice of the run follows from it")
+    seed: int = Field(default=0, description="seed of every random choice of the run")
     resume: bool = Field(default=False, description="resume the run of this name from its last checkpoint")
     threads: int | None = Field(
         default=None,
         ge=1,
-        description="CPU threads for torch; null: one for a tiny model or a GPU's, else every core",
+        description="CPU threads for torch; null: one for a tiny model or a model on a GPU, otherwise "
+        "every core",
     )
 
 
@@ -36,23 +37,24 @@ class TaskConfig(Block):
     name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = Field(
         default="arithmetic", description="a built-in task, `file`, or path.py:name"
     )
-    params: dict[str, Any] = Field(default={}, description="settings of that task, its difficulty among them")
+    params: dict[str, Any] = Field(default={}, description="settings of that task, such as its difficulty")
     train: str | list[str] | None = Field(
-        default=None, description="`file`: Parquet or JSON lines with the training tasks; several as a list"
+        default=None,
+        description="`file`: Parquet or JSON lines with the training tasks; a list for several files",
     )
-    held_out: str | list[str] | None = Field(default=None, description="`file`: the tasks of evaluation")
+    held_out: str | list[str] | None = Field(default=None, description="`file`: the tasks for evaluation")
     train_size: PositiveInt | None = Field(
         default=None, description="use this many training tasks; null: all"
     )
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
     order: Literal["shuffled", "as_listed", "difficulty"] = Field(
         default="shuffled",
-        description="shuffled: anew each epoch; difficulty: most often those that the policy solves now and "
-        "then",
+        description="shuffled: in a new order each epoch; difficulty: most often tasks that succeed only "
+        "sometimes",
     )
     max_prompt_tokens: PositiveInt | Auto = Field(
         default="auto",
-        description="the longest prompt allowed, words about tools included; auto: leaves room to answer",
+        description="the longest prompt allowed, tool descriptions included; auto: leaves room for an answer",
     )
     long_prompts: Literal["skip", "error", "left", "right", "middle"] = Field(
         default="skip", description="what to do with longer prompts; left, right, middle: the part to cut off"
@@ -65,17 +67,15 @@ FRESH = ("tie_word_embeddings", "qk_norm")  # what model.config may say where th
 class LoRA(Block):
     """An adapter that is learned in place of the weights themselves."""
 
-    rank: PositiveInt | None = Field(
-        default=None, description="rank of the adapter; null: all weights are learned"
-    )
+    rank: PositiveInt | None = Field(default=None, description="rank of the adapter; null: train all weights")
     alpha: PositiveFloat = Field(
         default=32.0, description="the output of the adapter is scaled by alpha / rank"
     )
     targets: str | list[str] = Field(
         default="all-linear",
-        description="the adapted matrices, as the hub names them: [q_proj,v_proj]",
+        description="the matrices with an adapter, by the hub's names: [q_proj,v_proj]",
     )
-    path: str | None = Field(default=None, description="an adapter folder as peft writes it, to go on from")
+    path: str | None = Field(default=None, description="an adapter folder in peft's format to continue from")
 
 
 STORED: dict[str, Literal["bfloat16", "int8"]] = {"bfloat16_weights": "bfloat16", "int8_weights": "int8"}
@@ -90,35 +90,36 @@ class Model(Block):
     )
     fast: Literal["auto", "yes", "no"] = Field(
         default="auto",
-        description="by our own layers (Llama, Mistral, Qwen) or by its own forward; auto: as it fits",
+        description="run with our own layers (Llama, Mistral, Qwen) or with the model's own forward; "
+        "auto: our own if they fit",
     )
     lora: LoRA = LoRA()
-    layers: PositiveInt = 3
-    width: PositiveInt = 96
-    heads: PositiveInt = 4
-    kv_heads: PositiveInt = 4
-    ffn: PositiveInt = 256
+    layers: PositiveInt = Field(default=3, description="without a path: layers")
+    width: PositiveInt = Field(default=96, description="without a path: width of the hidden states")
+    heads: PositiveInt = Field(default=4, description="without a path: attention heads")
+    kv_heads: PositiveInt = Field(default=4, description="without a path: key-value heads")
+    ffn: PositiveInt = Field(default=256, description="without a path: width of the feed-forward")
     config: dict[str, Any] = Field(
         default={},
-        description="in place of what config.json says: config.max_position_embeddings=32768; of a fresh "
-        "decoder: tie_word_embeddings and qk_norm, both true unless set",
+        description="replaces values of config.json: config.max_position_embeddings=32768; without a "
+        "path: tie_word_embeddings and qk_norm, both true by default",
     )
     context: PositiveInt | Auto = Field(
         default="auto",
-        description="the longest sequence, prompt and all turns together; auto: as prompts and turns need, "
-        "within what the model has and memory holds",
+        description="the longest sequence, prompt and all turns included; auto: what prompts and turns "
+        "need, up to what model and memory allow",
     )
     dtype: Literal["auto", "float32", "bfloat16", "bfloat16_weights", "int8_weights"] = Field(
         default="auto",
-        description="precision of matrix products; the last two also store weights in it: bfloat16_weights "
-        "rounds updates at random, int8_weights is for the base of an adapter; auto: by device, "
-        "model and memory",
+        description="precision of matrix products; the last two also store weights in it: "
+        "bfloat16_weights rounds updates at random, int8_weights is for the base of an "
+        "adapter; auto: depends on device, model and memory",
     )
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
     gradient_checkpointing: Literal["auto", "ffn"] | bool = Field(
         default="auto",
-        description="recompute in the backward pass to save memory: ffn costs a sixth more work, true (whole "
-        "layers) a third; auto: as little as memory allows",
+        description="recompute activations in the backward pass to save memory: ffn costs a sixth more "
+        "work, true (whole layers) a third; auto: as little as memory allows",
     )
 
     @model_validator(mode="after")
@@ -157,11 +158,11 @@ class EngineConfig(Block):
     name: Annotated[str, Registered("engine", "toolwright.engines")] = Field(
         default="native", description="a registered engine"
     )
-    slots: PositiveInt = Field(default=128, description="sequences generated side by side")
+    slots: PositiveInt = Field(default=128, description="sequences generated at once")
     timeout_s: PositiveFloat = Field(
-        default=600.0, description="the longest one generation may take; start and new weights likewise"
+        default=600.0, description="time limit for a turn, for the start, and for new weights"
     )
-    url: str | None = Field(default=None, description="`http`: where the server is, http://host:port")
+    url: str | None = Field(default=None, description="`http`: the server's address, http://host:port")
     tensor_parallel_size: PositiveInt = Field(default=1, description="`vllm`: GPUs that share one model")
     params: dict[str, Any] = Field(
         default={},
@@ -173,53 +174,56 @@ class EngineConfig(Block):
 class RolloutConfig(Block):
     """How a step's trajectories are sampled: prompts × samples of them."""
 
-    prompts: PositiveInt = Field(default=16, description="tasks a step")
+    prompts: PositiveInt = Field(default=16, description="tasks in a step")
     samples: PositiveInt = Field(default=8, description="attempts at each task")
     agent: Annotated[str | AgentProgram, Registered("agent", "toolwright.agents")] = Field(
         default="auto",
-        description="a registered agent, or path.py:name; auto: by what a task offers; a program of yours: "
-        "agent.command='python my_agent.py', agent.function or agent.url",
+        description="a registered agent, or path.py:name; auto: depends on what a task offers; your own "
+        "program: agent.command='python my_agent.py', agent.function or agent.url",
     )
-    temperature: float = Field(default=1.0, ge=0, description="0 takes the likeliest token")
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    temperature: float = Field(default=1.0, ge=0, description="0 always takes the likeliest token")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="1: no limit")
     top_k: int = Field(default=0, ge=0, description="0: no limit")
     max_tokens: PositiveInt | Auto = Field(
-        default="auto", description="new tokens a turn; auto: 256, or what the longest prompt leaves"
+        default="auto", description="new tokens in a turn; auto: 256, or what the longest prompt leaves"
     )
     stop: list[str] = Field(default=[], description="strings that end a turn")
     max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
     max_total_tokens: PositiveInt | None = Field(
-        default=None, description="tokens of an attempt, prompt and answers counted; null: model.context"
+        default=None, description="tokens of an attempt, prompt and answers included; null: model.context"
     )
-    timeout_s: PositiveFloat = Field(default=300.0, description="the longest one attempt may take")
+    timeout_s: PositiveFloat = Field(default=300.0, description="time limit for an attempt")
     environment_timeout_s: PositiveFloat = Field(
-        default=30.0, description="the longest an environment may take for one answer"
+        default=30.0, description="time limit for one answer of an environment"
     )
     retries: int = Field(
-        default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
+        default=2, ge=0, description="how often an attempt is sampled again after an infrastructure failure"
     )
     retry_pause_s: float = Field(
-        default=1.0, ge=0, description="the pause before that, doubled each time: a server may be restarting"
+        default=1.0,
+        ge=0,
+        description="pause before a retry, doubled each time, because a server may be restarting",
     )
     call_format: Annotated[str, Registered("call format", "toolwright.agents.formats")] = Field(
-        default="auto", description="how calls are written; auto: as the chat template has it, else tags"
+        default="auto", description="how calls are written; auto: as in the chat template, otherwise tags"
     )
     call_params: dict[str, Any] = Field(
         default={},
-        description="settings of that format: call_params.call=search for <search>; near_misses=explain, map "
-        "or ignore: what is done with calls by other names and in other formats; result_characters: at most "
-        "so many of a tool's answer; response_tokens: at most so many of an attempt after its prompt",
+        description="settings of that format: call_params.call=search for <search>; near_misses=explain, "
+        "map or ignore: what to do with calls by other names or in other formats; "
+        "result_characters: limit for a tool's result; response_tokens: limit for an attempt "
+        "after its prompt",
     )
     tool_prompt: str | None = Field(
         default=None,
-        description="text about tools in the system message; {tools} stands for what the call format needs; "
-        "null: that alone",
+        description="text about tools in the system message; {tools} stands for the call format's own "
+        "text; null: only that",
     )
-    max_calls: PositiveInt = Field(default=8, description="calls of one turn, run at the same time")
+    max_calls: PositiveInt = Field(default=8, description="calls in one turn; they run at the same time")
     tool_tokens: PositiveInt = Field(
-        default=1024, description="tokens of a tool's answer; head and tail of a longer one are kept"
+        default=1024, description="tokens of a tool's result; a longer one keeps its head and tail"
     )
-    tool_timeout_s: PositiveFloat = Field(default=30.0, description="the longest one call may take")
+    tool_timeout_s: PositiveFloat = Field(default=30.0, description="time limit for one call")
     template: dict[str, Any] = Field(
         default={}, description="further arguments of the chat template: template.enable_thinking=false"
     )
@@ -239,30 +243,35 @@ class Reward(Block):
     )
     parts: dict[str, float] = Field(
         default={},
-        description="a weighted sum instead: weights by scorer, `task` for the task's own; one that "
-        "params.NAME.function names may be called anything",
+        description="a weighted sum instead: weights by scorer, `task` for the task's own; other names "
+        "need params.NAME.function",
     )
     params: dict[str, dict[str, Any]] = Field(
         default={}, description="settings by scorer: params.gsm8k.strict=true"
     )
-    timeout_s: PositiveFloat = Field(default=30.0, description="the longest one score may take")
+    timeout_s: PositiveFloat = Field(default=30.0, description="time limit for one score")
     workers: PositiveInt | None = Field(
         default=None,
-        description="processes that score side by side; null: 1 for a function by path, else every core",
+        description="processes that score in parallel; null: 1 for a function by path, otherwise one for "
+        "each core, at most 8",
     )
     sandbox_url: str | None = Field(
         default=None,
-        description="where code is run against tests; null: the tools' sandbox, or one of the run's own",
+        description="the sandbox that runs code against tests; null: the tools' sandbox, or one that the "
+        "run starts",
     )
     truncated: Literal["auto", "keep", "penalise", "mask"] = Field(
         default="auto",
-        description="an attempt that ran out of tokens is kept as it is scored, penalised, or not learned "
-        "from; auto: penalise where there is an overlong_buffer, else keep",
+        description="an attempt that ran out of tokens keeps its score, is penalised, or is not learned "
+        "from; auto: penalise if there is an overlong_buffer, otherwise keep",
     )
     overlong_buffer: float = Field(
-        default=0.0, ge=0, lt=1, description="penalise: the last part of the limit, over which it grows"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="penalise: the last part of the token limit, over which the penalty grows",
     )
-    overlong_penalty: float = Field(default=1.0, ge=0, description="penalise: the penalty in full")
+    overlong_penalty: float = Field(default=1.0, ge=0, description="penalise: the full penalty")
 
     @property
     def penalises(self) -> bool:
@@ -290,28 +299,29 @@ class Reward(Block):
 class Evaluation(Block):
     every: int = Field(default=10, ge=0, description="steps between evaluations; 0: only after the last")
     at_start: bool = Field(default=True, description="evaluate before the first step as well")
-    samples: PositiveInt = 1
-    temperature: float = Field(default=0.0, ge=0)
+    samples: PositiveInt = Field(default=1, description="attempts at each held-out task")
+    temperature: float = Field(default=0.0, ge=0, description="0 always takes the likeliest token")
     sampling: dict[Literal["top_p", "top_k"], float] = Field(
-        default={}, description="top_p and top_k of evaluation, in place of rollout's"
+        default={}, description="top_p and top_k of evaluation, instead of rollout's"
     )
 
 
 class Checkpoint(Block):
-    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: none by their number")
+    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: no checkpoints by step")
     minutes: float = Field(
         default=10.0,
         ge=0,
-        description="and one after a step that ends so long after the last; 0: none by time",
+        description="also write a checkpoint after the first step that ends this long after the last one;"
+        " 0: no checkpoints by time",
     )
-    keep: PositiveInt = Field(default=2, description="older ones are removed")
+    keep: PositiveInt = Field(default=2, description="how many checkpoints to keep; older ones are removed")
     keep_attempts: PositiveInt | None = Field(
-        default=None, description="steps whose attempts stay in rollouts/, the last ones; null: all"
+        default=None, description="number of last steps whose attempts stay in rollouts/; null: all"
     )
 
 
 class Train(Block):
-    steps: PositiveInt = 100
+    steps: PositiveInt = Field(default=100, description="steps of sampling and learning")
     max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
 
 
@@ -354,7 +364,7 @@ class Config(CommandConfig):
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()
     tools: dict[str, Any] = Field(
-        default={}, description="what the policy can call: each tool by name, with its settings"
+        default={}, description="tools that the policy can call, by name, with their settings"
     )
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
     reward: Reward = Reward()
@@ -363,7 +373,7 @@ class Config(CommandConfig):
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     trackers: Trackers = Field(
-        default={}, description="what shows the run elsewhere: wandb, tensorboard, …, each with its settings"
+        default={}, description="trackers that show the run: wandb, tensorboard, …, each with its settings"
     )
     runtime: Runtime = Runtime()
 
@@ -401,24 +411,25 @@ class SolvedAttempts(Block):
     """Which attempts are demonstrations, where those are a run's or the model's own."""
 
     bar: float = Field(
-        default=1.0, description="the least score of a demonstration: the scorer's `acc`, or else its score"
+        default=1.0,
+        description="lowest score of a demonstration: the scorer's `acc`, or without it the score",
     )
     per_task: PositiveInt = Field(
         default=4,
-        description="the most demonstrations of one task, so that easy tasks do not crowd out the others",
+        description="limit on demonstrations of one task, so that easy tasks do not crowd out the others",
     )
     calls: Literal["auto", "clean", "any"] = Field(
         default="auto",
-        description="clean: at least one call of a tool, none that failed; auto: so where there are tools",
+        description="clean: at least one tool call, and none that failed; auto: clean if there are tools",
     )
     prompt: Literal["recorded", "own"] = Field(
         default="recorded",
-        description="of a run's attempts: as it was, or as rollout.tool_prompt has it here",
+        description="the prompt of a run's attempts: as it was, or with this rollout.tool_prompt",
     )
     tool_prompt: str | None = Field(
         default=None,
-        description="`sampled`: words about tools to sample with, examples say; what is learned has "
-        "rollout.tool_prompt in their place; null: that as well",
+        description="`sampled`: text about tools to sample with, such as examples; the demonstrations "
+        "have rollout.tool_prompt instead; null: rollout.tool_prompt",
     )
 
 
@@ -427,19 +438,19 @@ class SupervisedConfig(CommandConfig):
 
     task: TaskConfig = TaskConfig()
     model: Model = Model()
-    steps: PositiveInt = 200
-    batch: PositiveInt = Field(default=32, description="conversations a step")
+    steps: PositiveInt = Field(default=200, description="updates")
+    batch: PositiveInt = Field(default=32, description="conversations in a step")
     micro_tokens: PositiveInt | None = Field(
         default=None,
-        description="tokens in one forward pass, padding counted; null: as update.micro_tokens of `train`",
+        description="tokens in one forward pass, padding included; null: like update.micro_tokens of `train`",
     )
     optimizer: OptimizerConfig = OptimizerConfig(
         lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
     )
     demonstrations: str | None = Field(
         default=None,
-        description="Parquet or JSON lines with `messages`; a run folder: what it solved; `sampled`: what "
-        "the model itself solves of the training tasks; null: the task's own",
+        description="Parquet or JSON lines with `messages`; a run folder: the attempts that it solved; "
+        "`sampled`: the model's own solutions of training tasks; null: the task's own",
     )
     attempts: SolvedAttempts = SolvedAttempts()
     rollout: RolloutConfig = Field(
@@ -447,7 +458,7 @@ class SupervisedConfig(CommandConfig):
     )
     engine: EngineConfig = Field(default=EngineConfig(), description="what tries tasks; the native one alone")
     reward: Reward = Field(default=Reward(), description="as in `train`: who says what is solved")
-    tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
+    tools: dict[str, Any] = Field(default={}, description="as in `train`: the tools that demonstrations call")
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
     trackers: Trackers = Field(default={}, description="as in `train`")
 
@@ -461,10 +472,10 @@ class RewardModelConfig(CommandConfig):
 
     task: TaskConfig = TaskConfig(name="preferences")
     model: Model = Field(default=Model(), description="what the reward model begins as; its head begins at 0")
-    steps: PositiveInt = 200
-    batch: PositiveInt = Field(default=32, description="pairs a step")
+    steps: PositiveInt = Field(default=200, description="updates")
+    batch: PositiveInt = Field(default=32, description="pairs in a step")
     micro_tokens: PositiveInt | None = Field(
-        default=None, description="tokens in one forward pass; null: as update.micro_tokens of `train`"
+        default=None, description="tokens in one forward pass; null: like update.micro_tokens of `train`"
     )
     optimizer: OptimizerConfig = OptimizerConfig(
         lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01

@@ -1,4 +1,4 @@
-"""Engines: they generate tokens, all behind one interface."""
+"""Engines: they generate tokens, all with one interface."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The policy of a run behind HTTP, for agents that exist already; what they sample is trained as it was."""
+"""Serves a run's policy over HTTP to existing agents, and trains on exactly what they sampled."""

@@ -1,1 +1,1 @@
-"""What holds trainable weights: policy, critic, reference, their updates and checkpoints."""
+"""Everything with trainable weights: policy, critic, reference, their updates and checkpoints."""

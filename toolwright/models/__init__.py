@@ -1,1 +1,1 @@
-"""Models and tokenizers: what the learner trains and the native engine runs, from one set of tensors."""
+"""Models and tokenizers: the learner trains them and the native engine runs them, with the same tensors."""

@@ -1,1 +1,1 @@
-"""What happened, for people: metrics, the live display, the closing table, the report, the rollouts."""
+"""Shows people what happened: metrics, the live display, the closing table, the report, the rollouts."""

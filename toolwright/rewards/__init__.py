@@ -1,4 +1,4 @@
-"""Rewards of attempts: scorers by name or by path, alone or as a weighted sum."""
+"""Rewards of attempts: scorers by name or by path, alone or in a weighted sum."""
 
 from __future__ import annotations
 

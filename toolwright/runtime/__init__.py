@@ -1,1 +1,1 @@
-"""In which process each role of a run lives: all in this one, or each in an actor of a Ray cluster."""
+"""Decides where each role of a run lives: all in this process, or each in an actor of a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Isolated code execution: a server that keeps up with a rollout, and the client that talks to it.
+"""Isolated code execution: a server that is fast enough for rollouts, and its client.
 
 The names below are imported on first use: what a child process imports must stay small.
 """

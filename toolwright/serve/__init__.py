@@ -1,1 +1,1 @@
-"""A model behind HTTP, with OpenAI's protocol and Anthropic's."""
+"""Serves a model over HTTP, with OpenAI's protocol and Anthropic's."""

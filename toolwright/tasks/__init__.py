@@ -1,4 +1,4 @@
-"""Tasks by name, each with its splits and its scorer, and the environments that some of them play in."""
+"""Tasks by name, each with its splits and its scorer, and the environments that some of them use."""
 
 from __future__ import annotations
 

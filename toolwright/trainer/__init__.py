@@ -1,1 +1,1 @@
-"""Training: the loop, what surrounds it, evaluation, warm start, and the run folder."""
+"""Training: the loop, evaluation, warm start, checkpoints, and the run folder."""

@@ -1,1 +1,1 @@
-"""The local web page over a folder of runs: a read-only server, and one module for each view."""
+"""The local web page for a folder of runs: a read-only server, and one module for each view."""

@@ -1,1 +1,1 @@
-"""verl's command lines: a table of its keys and what each becomes here. Imports without torch."""
+"""Runs verl's command lines: a table of its keys and what each becomes here. Imports without torch."""

@@ -69,7 +69,7 @@ def _read_word(word: str, parsed: VerlOverrides) -> None:
         parsed.values.pop(key, None)
         parsed.notes.append(f"{word}: {key} is as if it were not set")
     elif key == "hydra" or key.startswith(("hydra.", "hydra/")):
-        parsed.notes.append(f"{word}: not used: a run writes into its own folder and nowhere else")
+        parsed.notes.append(f"{word}: not used: a run writes only into its own folder")
     elif "/" in key or override.package:
         parsed.notes.append(f"{word}: not used: it chooses which of verl's engines shards the model")
     elif override.is_sweep_override():

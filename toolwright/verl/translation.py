@@ -83,7 +83,7 @@ class Translation:
         elif support == "near":
             self.near(how, key)
         elif support == "translated":
-            why = f": it counts {how}" if how.startswith("where ") else f" ({how or 'another key decides'})"
+            why = f": it counts {how}" if how.startswith("if ") else f" ({how or 'another key decides'})"
             self.note(f"without effect here{why}", key)
         else:
             self.note(f"{'not used' if support == 'unused' else 'nothing to set'}: {how}", key)

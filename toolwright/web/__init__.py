@@ -1,1 +1,1 @@
-"""What our HTTP servers share: bare ASGI, checks on callers and connections, metrics, an orderly end."""
+"""Shared by our HTTP servers: bare ASGI, checks on callers and connections, metrics, an orderly shutdown."""

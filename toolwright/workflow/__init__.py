@@ -1,4 +1,4 @@
-"""Workflows: small typed programs over operators, how they run, and the search for the best of them."""
+"""Workflows: small typed programs over operators, their interpreter, and the search for the best one."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Schedule:
 
     def first(self, verl: VerlConfig, to: Translation) -> None:
         if self.runs(verl) and verl[f"{self.optim}lr_warmup_init"]:
-            to.near("a rate rises from 0", f"{self.optim}lr_warmup_init")
+            to.near("the rate rises from 0", f"{self.optim}lr_warmup_init")
 
     def warmup(self, verl: VerlConfig, to: Translation) -> None:
         """verl counts steps, we count updates."""
