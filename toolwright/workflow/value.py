@@ -10,7 +10,7 @@ search itself, so that a lucky few runs are believed as little as they deserve.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,8 +38,8 @@ class Evidence:
 
     @classmethod
     def of(cls, weight: np.ndarray, mean: np.ndarray, believed: np.ndarray | None = None) -> Evidence:
-        """`weight` and `mean` [tasks, workflows]: see `observed`. `believed`: what is believed of the workflows
-        so far, from which the noise is estimated."""
+        """`weight` and `mean` [tasks, workflows]: see `observed`. `believed`: what is believed of the
+        workflows so far, from which the noise is estimated."""
         level = float((weight * mean).sum() / weight.sum())
         noise, task = _variances(weight, mean - (np.array(level) if believed is None else believed))
         above = weight * (mean - level)
@@ -48,18 +48,18 @@ class Evidence:
         return cls(precision, (above.sum(0) - weight.T @ (above.sum(1) / whole)) / noise, level, noise)
 
 
-def observed(runs: Sequence[Iterable[tuple[str, float]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Of scores by task, a row each for every workflow: how many independent runs they count for and their
+def observed(runs: Sequence[Sequence[tuple[str, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Of scores by task, one row a workflow: how many independent runs they count for, and their
     mean [tasks, workflows]."""
     tasks: dict[str, int] = {}
-    cells: dict[tuple[int, int], list[float]] = {}
-    for row, mine in enumerate(runs):
-        for name, score in mine:
-            cells.setdefault((tasks.setdefault(name, len(tasks)), row), []).append(score)
-    weight, mean = np.zeros((2, len(tasks), len(runs)))
-    for place, found in cells.items():
-        weight[place] = 1 / (AGAIN + (1 - AGAIN) / len(found))
-        mean[place] = sum(found) / len(found)
+    rows = [tasks.setdefault(name, len(tasks)) for mine in runs for name, _ in mine]
+    place = np.array(rows) * len(runs) + np.repeat(np.arange(len(runs)), [len(mine) for mine in runs])
+    cells = len(tasks) * len(runs)
+    count = np.bincount(place, minlength=cells)
+    total = np.bincount(place, [score for mine in runs for _, score in mine], cells)
+    found = np.maximum(count, 1)
+    weight = np.where(count, 1 / (AGAIN + (1 - AGAIN) / found), 0.0).reshape(len(tasks), len(runs))
+    mean = (total / found).reshape(len(tasks), len(runs))
     return weight, mean
 
 
