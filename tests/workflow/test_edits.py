@@ -11,7 +11,7 @@ from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.edits import Accept, Add, NamedPrompt, parse
 from toolwright.workflow.graph import WorkflowLimits
-from toolwright.workflow.program import single_call
+from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.simulate import OPERATORS, PROMPTS
 
 TWO = dict(list(PROMPTS.items())[:2])
@@ -30,6 +30,7 @@ def test_what_is_legal_reads_back_runs_and_changes_something(places: list[int]) 
             assert parse(str(edit)) == edit
             assert not after.problems(limits)
             assert applied(workflow, edit, TWO) == after
+            assert Workflow.from_json(after.to_json()).live == after.live == after.nodes
         before = workflow.to_json()
         edit = list(found)[place % len(found)]
         after = found[edit]

@@ -34,8 +34,8 @@ def test_the_same_seed_is_the_same_search(select: str) -> None:
 def test_the_budget_is_kept_to_the_run(select: str, tmp_path: Path) -> None:
     pool = ExperiencePool(tmp_path / "pool.db")
     found = searched(pool, select=select, runs=101)
-    assert found.tree.spent()[0] <= 101
-    assert pool.spent()[0] == found.tree.spent()[0]
+    assert found.tree.runs <= 101
+    assert pool.spent()[0] == found.tree.runs
     assert found.why in ("budget", "converged")
 
 
@@ -94,7 +94,7 @@ def test_killed_and_gone_on_with_it_is_the_search_that_was_never_killed(tmp_path
     assert ends[-1] == 0
     assert -signal.SIGKILL in ends
     pool = ExperiencePool(path)
-    assert pool.spent()[0] == whole.tree.spent()[0]  # nothing lost, nothing twice
+    assert pool.spent()[0] == whole.tree.runs  # nothing lost, nothing twice
     assert told(searched(pool)) == told(whole)
 
 

@@ -56,10 +56,10 @@ def simplify(workflow: G) -> G:
     """Without dead nodes; a choice between equals made; samples drawn one by one as one repeated node."""
     workflow = _prompts_once(workflow.trimmed())
     while True:
-        simpler = _chosen(_merged(workflow)).trimmed()
-        if simpler == workflow:
+        simpler = _chosen(_merged(workflow))
+        if simpler is workflow:
             return workflow
-        workflow = simpler
+        workflow = simpler.trimmed()
 
 
 def snake(name: str) -> str:
@@ -77,15 +77,10 @@ def _prompts_once(workflow: G) -> G:
     for node in workflow.nodes:
         known = node.prompt in workflow.prompts  # one that is not defined stays, to be complained about
         prompt = first[_words(workflow.prompts[node.prompt])] if known else node.prompt
-        inputs = {
-            port: pieces if node.kind.ports[port].kind == "texts" else joined(pieces)
-            for port, pieces in node.inputs.items()
-            if pieces
-        }
-        nodes.append(replace(node, prompt=prompt, inputs=inputs))
+        nodes.append(node.plain if prompt == node.prompt else replace(node.plain, prompt=prompt))
     kept = set(first.values())
     prompts = {name: text for name, text in workflow.prompts.items() if name in kept and name}
-    return type(workflow)(tuple(nodes), joined(workflow.output), prompts)
+    return type(workflow).ordered(tuple(nodes), joined(workflow.output), prompts)
 
 
 def _chosen(workflow: G) -> G:
@@ -196,7 +191,9 @@ def _as_lists(workflow: Graph, node: Node, shown: Any) -> list[Any]:
     inputs: list[Any] = []
     for port in sorted(node.inputs):
         pieces = [_piece(piece, shown) for piece in node.inputs[port]]
-        inputs.append([port, sorted(pieces, key=json.dumps) if kind.ports[port].kind == "texts" else pieces])
+        if len(pieces) > 1 and kind.ports[port].kind == "texts":
+            pieces.sort(key=json.dumps)
+        inputs.append([port, pieces])
     settings = [[name, kind.setting(node.settings, name)] for name in sorted(kind.settings)]
     words = _words(workflow.prompts.get(node.prompt, node.prompt))
     return [node.operator, inputs, words, node.repeat, settings]

@@ -44,14 +44,17 @@ class Columns:
     """The column of each feature, assigned at its first use."""
 
     index: dict[str, int] = field(default_factory=dict)
+    # The columns and values of features by their id, and the features, so that no other object gets that id.
+    _placed: dict[int, tuple[list[int], list[float], Features]] = field(default_factory=dict, repr=False)
 
     def rows(self, found: Sequence[Features]) -> np.ndarray:
-        """[workflows, features]"""
+        """[workflows, features]. Features that were seen must not change."""
         for one in found:
-            for name in one:
-                self.index.setdefault(name, len(self.index))
+            if id(one) not in self._placed:
+                columns = [self.index.setdefault(name, len(self.index)) for name in one]
+                self._placed[id(one)] = columns, list(one.values()), one
         rows = np.zeros((len(found), len(self.index)))
         for row, one in zip(rows, found, strict=True):
-            for name, value in one.items():
-                row[self.index[name]] = value
+            columns, values, _ = self._placed[id(one)]
+            row[columns] = values
         return rows

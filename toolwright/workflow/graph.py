@@ -59,20 +59,32 @@ class Node:
     def main(self) -> Ref:
         return Ref(self.name, self.kind.main)
 
-    @property
-    def refs(self) -> Iterator[Ref]:
-        for pieces in self.inputs.values():
-            yield from refs_of(pieces)
+    @cached_property
+    def refs(self) -> tuple[Ref, ...]:
+        return tuple(ref for pieces in self.inputs.values() for ref in refs_of(pieces))
 
     @property
     def calls(self) -> int:
         """The most model calls of the node for one task."""
         return self.repeat * self.kind.calls(self.settings)
 
+    @cached_property
+    def plain(self) -> Node:
+        """The same node, neighbouring literals of a text as one and without inputs of nothing."""
+        inputs = {
+            port: pieces if self.kind.ports[port].kind == "texts" else joined(pieces)
+            for port, pieces in self.inputs.items()
+            if pieces
+        }
+        found = self if inputs == self.inputs else replace(self, inputs=inputs)
+        found.__dict__["plain"] = found
+        return found
+
     def reading(self, swap: Mapping[Ref, Pieces]) -> Node:
         """The same node with some references replaced."""
-        inputs = {port: swapped(pieces, swap) for port, pieces in self.inputs.items()}
-        return self if inputs == self.inputs else replace(self, inputs=inputs)
+        if swap.keys().isdisjoint(self.refs):
+            return self
+        return replace(self, inputs={port: swapped(pieces, swap) for port, pieces in self.inputs.items()})
 
 
 @dataclass(frozen=True)
@@ -117,11 +129,12 @@ class Graph:
                     continue
                 if ref.node in on_the_way:
                     raise UserError(f"node {ref.node!r} reads what it makes itself")
+                node = self.by_name[ref.node]
                 on_the_way.add(ref.node)
-                visit(self.by_name[ref.node].refs)
+                visit(node.refs)
                 on_the_way.discard(ref.node)
                 done.add(ref.node)
-                order.append(self.by_name[ref.node])
+                order.append(node)
 
         visit(refs_of(self.output))
         return tuple(order)
@@ -196,7 +209,15 @@ class Graph:
     def trimmed(self) -> Self:
         """Without dead nodes and unused prompts, nodes in the order of the data."""
         used = {node.prompt for node in self.live}
-        return type(self)(self.live, self.output, {n: text for n, text in self.prompts.items() if n in used})
+        prompts = {name: text for name, text in self.prompts.items() if name in used}
+        return type(self).ordered(self.live, self.output, prompts)
+
+    @classmethod
+    def ordered(cls, nodes: tuple[Node, ...], output: Pieces, prompts: Mapping[str, str]) -> Self:
+        """A graph whose nodes are known to be `live`, each after those that it reads."""
+        found = cls(nodes, output, prompts)
+        found.__dict__["live"] = nodes
+        return found
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -194,9 +194,9 @@ class WorkflowSearch:
         if self.pool is not None:
             self.pool.learn(self._experience(self.tree[job.candidate]) for job in jobs)
         best = self.selection.best(self.tree)
-        runs, cost = self.tree.spent()
         score = self.selection.expected(best)
-        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, runs, cost))
+        spent = self.tree.runs, self.tree.cost
+        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, *spent))
         if self.watch is not None:
             self.watch(self, self.rounds[-1])
 
@@ -218,7 +218,7 @@ class WorkflowSearch:
 
     def _left(self) -> int:
         """Runs left in the budget. The runner keeps the cost limit, which cached calls do not count for."""
-        return self.budget.runs - self.tree.spent()[0]
+        return self.budget.runs - self.tree.runs
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None
@@ -227,7 +227,7 @@ class WorkflowSearch:
             for c in (self.tree[number] for number in candidate.children)
         ]
         start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
-        left = 1 - self.tree.spent()[0] / self.budget.runs
+        left = 1 - self.tree.runs / self.budget.runs
         wrong = {task: run.failure for (task, _), run in sorted(candidate.runs.items()) if run.score < WRONG}
         return WorkflowState(
             self.setting,

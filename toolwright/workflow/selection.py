@@ -200,7 +200,7 @@ class ArmSelection(Selection):
         one that is chosen in the end."""
         assert self.belief is not None
         believed = self.belief.together([self._features(option) for option in options])
-        left = max(1, self.runs - tree.spent()[0])
+        left = max(1, self.runs - tree.runs)
         worth = []
         for chunks in LOOKAHEAD:
             runs = int(min(chunks * self.chunk, left))
@@ -267,6 +267,8 @@ class GuidedSelection(GreedySelection):
     those that did not, by what they share. An edit runs only if it may be so much better that finding out is
     worth more than knowing the others better."""
 
+    _untried: dict[str, float]  # what the options of this round are worth, by fingerprint
+
     def _believed(self, start: Candidate, ran: Sequence[Candidate]) -> Belief:
         belief = Belief(self.columns, self._features(start), prior=self.prior)
         belief.fit([self._features(c) for c in ran], [runs_of(c) for c in ran])
@@ -281,14 +283,17 @@ class GuidedSelection(GreedySelection):
         full = len(tree) > self.runs  # the search takes up no more, and the runs left go to those that ran
         options = [] if parent is None or full else tree.fresh(parent)
         ran, untried = np.split(self._worth(tree, options), [len(self.rank)])
+        self._untried = {option.fingerprint: worth for option, worth in zip(options, untried, strict=True)}
         ahead = [place for place in np.argsort(-ran, kind="stable") if ran[place] >= untried.max(initial=-1)]
         return self._jobs(tree, ahead, self.width), bool(options)
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
-        worth = self._worth(tree, options)[len(self.rank) :]
-        best = np.flatnonzero(worth >= worth.max() - 1e-12)
-        return options[int(rng.choice(list(best)))]
+        if any(option.fingerprint not in self._untried for option in options):
+            found = self._worth(tree, options)[len(self.rank) :]
+            self._untried |= {option.fingerprint: worth for option, worth in zip(options, found, strict=True)}
+        most = max(self._untried[option.fingerprint] for option in options)
+        return rng.choice([o for o in options if self._untried[o.fingerprint] >= most - 1e-12])
 
     def expected(self, best: Candidate) -> float:
         """The mean, less the standard deviation of its lead over the average candidate: the best was chosen

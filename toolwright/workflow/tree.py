@@ -125,10 +125,15 @@ class Tree:
         parent.children.append(child.number)
         return child
 
-    def spent(self) -> tuple[int, float]:
-        """Runs and money."""
-        paid = [run for candidate in self.candidates for run in candidate.runs.values()]
-        return len(paid), sum(run.cost for run in paid)
+    @property
+    def runs(self) -> int:
+        """Runs of all candidates."""
+        return sum(len(candidate.runs) for candidate in self.candidates)
+
+    @property
+    def cost(self) -> float:
+        """Money for all runs."""
+        return sum(run.cost for candidate in self.candidates for run in candidate.runs.values())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ search itself, so that a lucky few runs are believed as little as they deserve.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,24 +37,30 @@ class Evidence:
     noise: float  # variance of a run around workflow and task
 
     @classmethod
-    def of(cls, runs: Sequence[Iterable[tuple[str, float]]], means: np.ndarray | None = None) -> Evidence:
-        """`runs`: scores by task, one row a workflow. `means`: what is believed of the workflows so far, from
-        which the noise is estimated."""
-        tasks: dict[str, int] = {}
-        cells: dict[tuple[int, int], list[float]] = {}
-        for row, mine in enumerate(runs):
-            for name, score in mine:
-                cells.setdefault((tasks.setdefault(name, len(tasks)), row), []).append(score)
-        weight, mean = np.zeros((2, len(tasks), len(runs)))
-        for place, found in cells.items():
-            weight[place] = 1 / (AGAIN + (1 - AGAIN) / len(found))
-            mean[place] = sum(found) / len(found)
+    def of(cls, weight: np.ndarray, mean: np.ndarray, believed: np.ndarray | None = None) -> Evidence:
+        """`weight` and `mean` [tasks, workflows]: see `observed`. `believed`: what is believed of the
+        workflows so far, from which the noise is estimated."""
         level = float((weight * mean).sum() / weight.sum())
-        noise, task = _variances(weight, mean - (np.array(level) if means is None else means))
+        noise, task = _variances(weight, mean - (np.array(level) if believed is None else believed))
         above = weight * (mean - level)
         whole = weight.sum(1) + noise / task
         precision = (np.diag(weight.sum(0)) - weight.T @ (weight / whole[:, None])) / noise
         return cls(precision, (above.sum(0) - weight.T @ (above.sum(1) / whole)) / noise, level, noise)
+
+
+def observed(runs: Sequence[Sequence[tuple[str, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Of scores by task, one row a workflow: how many independent runs they count for, and their
+    mean [tasks, workflows]."""
+    tasks: dict[str, int] = {}
+    rows = [tasks.setdefault(name, len(tasks)) for mine in runs for name, _ in mine]
+    place = np.array(rows) * len(runs) + np.repeat(np.arange(len(runs)), [len(mine) for mine in runs])
+    cells = len(tasks) * len(runs)
+    count = np.bincount(place, minlength=cells)
+    total = np.bincount(place, [score for mine in runs for _, score in mine], cells)
+    found = np.maximum(count, 1)
+    weight = np.where(count, 1 / (AGAIN + (1 - AGAIN) / found), 0.0).reshape(len(tasks), len(runs))
+    mean = (total / found).reshape(len(tasks), len(runs))
+    return weight, mean
 
 
 def _variances(weight: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
@@ -84,18 +90,21 @@ class Belief:
         """With `shared=False` every workflow is estimated by itself: no value is learned."""
         self.columns, self.start, self.shared = columns, start, shared
         self._prior = prior or Prior()
-        self.mean, self.cov = np.zeros(0), np.zeros((0, 0))
+        self.mean, self.sd, self.cov = np.zeros(0), np.zeros(0), np.zeros((0, 0))
 
     def fit(self, seen: Sequence[Features], runs: Sequence[Sequence[tuple[str, float]]]) -> None:
         """Fit to features and scores by task, a row each for every workflow that ran."""
-        self._rows = self.columns.rows([*seen, self.start])
-        self._x = self._rows[:-1] - self._rows[-1]
-        self._offset = self._x @ self._weights()[0]
-        means = None
-        for _ in range(2):
-            evidence = Evidence.of(runs, means)
-            self._fitted(evidence)
-            means = self.mean
+        rows = self.columns.rows([*seen, self.start])
+        self._x = rows[:-1] - rows[-1]
+        mean, cov = self._weights()
+        self._offset = self._x @ mean
+        weight, score = observed(runs)
+        scales, priors = self._priors(cov)
+        believed = None
+        for _ in range(2):  # the noise is estimated around what is believed
+            self._fit_scales(Evidence.of(weight, score, believed), scales, priors)
+            believed = self.mean
+        self.sd = np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
         """m and S, for the columns that there are."""
@@ -104,29 +113,29 @@ class Belief:
             mean[self.columns.index[EDITED]] = EDITED_MEAN
         return mean, cov
 
-    def _fitted(self, evidence: Evidence) -> None:
-        """Take the scales of the likelihood's maximum: log p = −½ log |I + KΛ| + ½ bᵀ(K⁻¹ + Λ)⁻¹b."""
-        own = np.eye(len(self._x))
-        vector = evidence.vector - evidence.precision @ self._offset
-        linear = self._x @ self._weights()[1] @ self._x.T
-        grid = [(f, o) for f in FEATURE_SCALES for o in OWN_SDS]
+    def _priors(self, cov: np.ndarray) -> tuple[list[tuple[float, float]], np.ndarray]:
+        """The scales of features and workflows that are compared, and K for each [scales, ran, ran]."""
+        linear, own = self._x @ cov @ self._x.T, np.eye(len(self._x))
+        scales = [(f, o) for f in FEATURE_SCALES for o in OWN_SDS]
         if not self.shared:
-            grid = [(0.0, o) for o in ALONE_SDS]
-        priors = np.stack([f**2 * linear + o**2 * own + LEVEL_SD**2 for f, o in grid])
-        insides = own + priors @ evidence.precision
+            scales = [(0.0, o) for o in ALONE_SDS]
+        return scales, np.stack([f**2 * linear + o**2 * own + LEVEL_SD**2 for f, o in scales])
+
+    def _fit_scales(
+        self, evidence: Evidence, scales: Sequence[tuple[float, float]], priors: np.ndarray
+    ) -> None:
+        """Take the scales of the likelihood's maximum: log p = −½ log |I + KΛ| + ½ bᵀ(K⁻¹ + Λ)⁻¹b."""
+        vector = evidence.vector - evidence.precision @ self._offset
+        insides = np.eye(len(self._x)) + priors @ evidence.precision
         covs = np.linalg.solve(insides, priors)
         fits = 0.5 * np.einsum("i,gij,j->g", vector, covs, vector) - 0.5 * np.linalg.slogdet(insides)[1]
         best = int(fits.argmax())
-        self._scale, self._own = grid[best]
+        self._scale, self._own = scales[best]
         self.cov = (covs[best] + covs[best].T) / 2
         self._alpha = np.linalg.solve(insides[best].T, vector)
         self._inner = np.linalg.solve(insides[best].T, evidence.precision)
         self._level, self.noise = evidence.level, evidence.noise
         self.mean = self._level + self._offset + priors[best] @ self._alpha
-
-    @property
-    def sd(self) -> np.ndarray:
-        return np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
 
     def together(self, found: Sequence[Features]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of those that ran and, after them, of others by their features: the mean [all], the covariance with
@@ -160,7 +169,12 @@ def knowledge_gradient(
     those that ran first: `mean` [all], `cov` [ran, all], `variance` [all]."""
     ran = len(cov)
     shown = np.sqrt(np.maximum(variance, 1e-12) + noise / runs)  # what the runs of a workflow will show, sd
-    others = (mean[:ran, None, None] + (cov / shown)[:, :, None] * NORMAL).max(0)
+    slopes = cov / shown
+    means, others = np.empty_like(slopes), np.empty((len(mean), len(NORMAL)))
+    for place, point in enumerate(NORMAL):  # one array [ran, all, points] would not fit the processor's cache
+        np.multiply(slopes, point, out=means)
+        means += mean[:ran, None]
+        means.max(0, out=others[:, place])
     itself = mean[:, None] + (variance / shown)[:, None] * NORMAL
     gain: np.ndarray = np.maximum(others, itself) @ WEIGHTS - mean[:ran].max()
     return gain
