@@ -72,7 +72,7 @@ def _workflow(way: Any, prompts: Mapping[str, str], folder: Path) -> Workflow:
 
 def reason_of(error: Exception) -> str:
     """Why a file cannot be read, in one line."""
-    return error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+    return str(error.strerror) if isinstance(error, OSError) else " ".join(str(error).split())
 
 
 def read_workflow(path: Path) -> Workflow:
