@@ -103,6 +103,91 @@ def test_a_provider_that_refuses_every_call_ends_the_search_with_its_reason(
     assert ExperiencePool(tmp_path / "refused/pool.db").spent()[0] == 0  # nothing to be found again
 
 
+BAD_FILES = {
+    "garbage.json": "{not json",
+    "list.json": "[1, 2]",
+    "operator.json": json.dumps(
+        {
+            "nodes": [{"name": "solve", "operator": "Custm", "inputs": {"input": [{"ref": "task.problem"}]}}],
+            "output": [{"ref": "solve.response"}],
+        }
+    ),
+    "broken.py": "class Workflow(:",
+    "empty.yaml": "",
+    "none.yaml": "workflows: {}",
+    "bad.yaml": "workflows: [",
+    "edit.yaml": "workflows: {mine: [add Nope after solve]}",
+    "file.yaml": "workflows: {mine: {file: nothing.json}}",
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("search.start=garbage.json", "garbage.json: this is no workflow as JSON: Expecting property name"),
+        ("search.start=list.json", "expected an object with `nodes` and `output`, found list"),
+        ("search.start=operator.json", "operator.json: the workflow cannot run: node 'solve': unknown"),
+        ("search.start=operator.json", "did you mean 'Custom'?"),
+        ("search.start=broken.py", "broken.py, line 1: it is no Python"),
+        ("search.start=missing.json", "missing.json cannot be read: No such file or directory; expected"),
+        ("search.portfolio=empty.yaml", "empty.yaml cannot be read: it lists no workflows"),
+        ("search.portfolio=none.yaml", "search.portfolio=none is a search without any"),
+        ("search.portfolio=bad.yaml", "each name to a list of edits or to `file: PATH`"),
+        ("search.portfolio=edit.yaml", "edit.yaml cannot be read: unknown operator 'Nope'"),
+        ("search.portfolio=file.yaml", "nothing.json cannot be read: No such file"),
+        ("search.portfolio=missing.yaml", "missing.yaml cannot be read: No such file"),
+        ("search.select=gided", "did you mean 'guided'?"),
+        ("search.strategy=guided", "the strategy is search.select"),
+        ("search.runs=0", "expected a positive integer, found 0"),
+        ("search.runs=1", "each needs 2 runs; set search.runs=4 or more"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_is_made(
+    word: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in BAD_FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    quick = ["--config", "quick"] if "search.runs" not in word else []
+    assert main(["workflow", "search", *quick, "run.dir=runs", "run.name=bad", word]) == 2
+    printed = capsys.readouterr().err.strip()
+    assert said in printed
+    assert len(printed.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("", "tasks of odd have no data_source"), ("mystery", "tasks of odd have data_source='mystery'")],
+)
+def test_tasks_without_a_scorer_are_refused_before_any_call(
+    source: str, said: str, sums: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = tmp_path / "odd.jsonl"
+    odd.write_text(sums.read_text().replace('"numeric"', json.dumps(source)))
+    with answering(200, "1") as server:
+        assert main(words(server.url, odd, tmp_path, "unscored")) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "reward.function" not in printed  # a search has no such key
+    assert not server.asked
+    assert not (tmp_path / "unscored").exists()
+
+
+def test_two_tasks_are_one_to_search_by_and_one_to_be_judged_by(
+    sums: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = tmp_path / "two.jsonl"
+    two.write_text("\n".join(sums.read_text().splitlines()[:2]))
+    with answering(200, "1") as server:
+        assert main(words(server.url, two, tmp_path, "few")) == 2
+        assert "there is 1 task of two to search by, not 4: set search.tasks=1" in capsys.readouterr().err
+        assert not server.asked
+        sized = [word for word in words(server.url, two, tmp_path, "few") if "tasks=" not in word]
+        sized = [word for word in sized if "held_out=" not in word]
+        assert main([*sized, "search.tasks=1", "search.held_out=1"]) == 0
+
+
 def test_a_server_that_breaks_down_is_one_sentence(
     sums: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

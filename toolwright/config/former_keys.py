@@ -15,6 +15,7 @@ NOW = {
     "task.shuffle": "it is task.order now: shuffled or as_listed",
     "model.tied": "it is model.config.tie_word_embeddings now",
     "model.qk_norm": "it is model.config.qk_norm now",
+    "search.strategy": "the strategy is search.select",  # never a key, but the word for it
     "search.guided.racing": "best-arm identification shares the runs now",
     "search.guided.exploration": "the guided search edits its best now",
     "search.guided.explore": "the knowledge gradient shares the runs now",

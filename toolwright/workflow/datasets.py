@@ -67,6 +67,7 @@ def load(
     validation, test = ([adapted(task, extra) for task in tasks] for tasks in (validation, test))
     every = (*validation, *test)
     sources = {task.data_source for task in every}
+    _check_scorers(sources, label)
     return DataSet(
         label,
         _sized(validation, validation_size, f"of {label} to search by", "search.tasks"),
@@ -74,6 +75,19 @@ def load(
         sources.pop() if len(sources) == 1 else "data_source",
         _digest(every),
     )
+
+
+def _check_scorers(sources: Iterable[str], label: str) -> None:
+    """Refuse tasks that nothing can score, before any of them is paid for."""
+    from toolwright.rewards.builder import SCORERS, scorer_for
+
+    for source in sorted(sources):
+        if scorer_for(source) not in SCORERS.names() and ":" not in source:
+            found = f"data_source={source!r}" if source else "no data_source"
+            raise UserError(
+                f"tasks of {label} have {found}: write the name of a scorer there, such as numeric or exact, "
+                "or path.py:name of your own"
+            )
 
 
 def _digest(tasks: Iterable[Task]) -> str:
@@ -136,7 +150,8 @@ def _shuffled(tasks: list[Task], seed: int) -> list[Task]:
 def _sized(tasks: list[Task], size: int | None, purpose: str, key: str) -> list[Task]:
     if size is not None and size > len(tasks):
         found = len(tasks)
-        raise UserError(f"there are {found} tasks {purpose}, not {size}: set {key}={found} or less")
+        there = "is 1 task" if found == 1 else f"are {found} tasks"
+        raise UserError(f"there {there} {purpose}, not {size}: set {key}={found}, or add tasks")
     return tasks if size is None else tasks[:size]
 
 

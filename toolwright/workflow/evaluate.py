@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from toolwright.trajectory import Segment, Task, Trajectory
 from toolwright.workflow.interpreter import Blame, Trace, WorkflowInterpreter
@@ -34,16 +34,9 @@ class WorkflowOutcome:
         return self.blame != "infrastructure"
 
 
-class Evaluator(Protocol):
-    """Real or simulated. The same workflow, task and seed give the same outcome, whatever else is asked."""
-
-    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
-        """One outcome a task, in order. A workflow that cannot run gets failures, not an exception."""
-        ...
-
-
 class TaskEvaluator:
-    """Runs workflows with an interpreter and scores what they answer."""
+    """Runs workflows with an interpreter and scores what they answer. The same workflow, task and seed give
+    the same outcome, whatever else is asked."""
 
     def __init__(
         self,
@@ -56,8 +49,16 @@ class TaskEvaluator:
         self.interpreter, self.scorer, self.offers, self.parallel = interpreter, scorer, offers, parallel
 
     async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
+        """One outcome a task, in order. A workflow that cannot run gets failures, not an exception."""
         traces = await self.traces(workflow, tasks)
-        return await self.scored(tasks, traces)
+        judged = {
+            place: _as_attempt(task, trace.answer)
+            for place, (task, trace) in enumerate(zip(tasks, traces, strict=True))
+            if trace.answer is not None
+        }
+        if judged:
+            await self.scorer.score(list(judged.values()))
+        return [_outcome(trace, judged.get(place)) for place, trace in enumerate(traces)]
 
     async def traces(self, workflow: Workflow, tasks: Sequence[Task]) -> list[Trace]:
         """Every task run, and none scored yet."""
@@ -79,13 +80,6 @@ class TaskEvaluator:
             for attempt in running:
                 attempt.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-
-    async def scored(self, tasks: Sequence[Task], traces: Sequence[Trace]) -> list[WorkflowOutcome]:
-        answered = [i for i, trace in enumerate(traces) if trace.answer is not None]
-        judged = {i: _as_attempt(tasks[i], traces[i].answer or "") for i in answered}
-        if judged:
-            await self.scorer.score(list(judged.values()))
-        return [_outcome(trace, judged.get(place)) for place, trace in enumerate(traces)]
 
 
 def _as_attempt(task: Task, answer: str) -> Trajectory:

@@ -18,7 +18,7 @@ from toolwright.providers.settings import ChatSettings, Price
 from toolwright.trajectory import Task
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
-from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
+from toolwright.workflow.evaluate import TaskEvaluator
 from toolwright.workflow.graph import WorkflowLimits
 from toolwright.workflow.interpreter import (
     CodeRunner,
@@ -123,15 +123,13 @@ class OpenExecutor:
     ) -> None:
         self.executor, self.chat, self.scorer, self.runner = executor, chat, scorer, runner
         self.tools, self.seed, self.sampling = toolbox_of(executor.tools), seed, sampling
-        self._made: dict[int, Evaluator] = {}
+        self._made: dict[int, TaskEvaluator] = {}
 
-    def __call__(self, repeat: int) -> Evaluator:
+    def __call__(self, repeat: int) -> TaskEvaluator:
         if repeat not in self._made:
             own, how = self.executor, {"runner": self.runner, "tools": self.tools, **self.sampling}
             interpreter = WorkflowInterpreter(self.chat, limits=own.limits, seed=self.seed(repeat), **how)
-            self._made[repeat] = TaskEvaluator(
-                interpreter, self.scorer, offers=own.offers, parallel=own.parallel
-            )
+            self._made[repeat] = TaskEvaluator(interpreter, self.scorer, offers=own.offers)
         return self._made[repeat]
 
     async def close(self) -> None:
@@ -153,6 +151,7 @@ def build_executor(
 ) -> Executor:
     """Build the executor of one of the configuration's data sets."""
     search, executor = config.search, config.executor
+    split, count = ("test", search.held_out) if held_out else ("validation", search.tasks)
     tools = tuple(name for name in search.operators if name.startswith(TOOL))
     if executor.name == "simulated":
         number = name.removeprefix("simulated").lstrip("-")
@@ -160,20 +159,15 @@ def build_executor(
             raise UserError(f"data={name}: write `simulated`, or `simulated-N` for world N")
         return SimulatedExecutor(
             seed=int(number) if number else executor.seed,
-            count=search.held_out if held_out else search.tasks,
-            split="test" if held_out else "validation",
+            count=count,
+            split=split,
             latency_s=executor.latency_s,
             parallel=executor.parallel,
             cost_limit=cost_limit,
             tools=tools,
         )
     if executor.name == "recorded":
-        return RecordedExecutor(
-            executor.table or "",
-            name,
-            count=search.held_out if held_out else search.tasks,
-            split="test" if held_out else "validation",
-        )
+        return RecordedExecutor(executor.table or "", name, count=count, split=split)
     found = load(
         name,
         folder=Path(search.folder),
@@ -187,7 +181,7 @@ def build_executor(
         chosen=tuple(found.test if held_out else found.validation),
         scorer=found.scorer,
         found=found.offers,
-        split="test" if held_out else "validation",
+        split=split,
         data=found.digest,
         chat=chat.model_dump_json(),
         temperature=executor.temperature,

@@ -228,15 +228,19 @@ class Graph:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | str) -> Self:
-        found: Mapping[str, Any] = json.loads(source) if isinstance(source, str) else source
         try:
+            found: Mapping[str, Any] = json.loads(source) if isinstance(source, str) else source
+            if not isinstance(found, Mapping):
+                raise TypeError(f"expected an object with `nodes` and `output`, found {type(found).__name__}")
             return cls(
                 tuple(_node_from_json(node) for node in found["nodes"]),
                 _pieces_from_json(found["output"]),
                 {str(name): str(text) for name, text in found.get("prompts", {}).items()},
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"this is no workflow as JSON: {type(error).__name__}: {error}") from None
+        except KeyError as error:
+            raise UserError(f"this is no workflow as JSON: {error} is missing") from None
+        except (TypeError, AttributeError, ValueError) as error:
+            raise UserError(f"this is no workflow as JSON: {error}") from None
 
 
 def refs_of(pieces: Iterable[Piece]) -> Iterator[Ref]:

@@ -240,18 +240,8 @@ class _Attempt:
         tokens = reply.prompt_tokens + reply.completion_tokens
         trace.tokens += tokens
         trace.cost += reply.cost or 0.0
-        trace.calls.append(
-            ModelCall(
-                step.node.name,
-                step.sample,
-                prompt,
-                reply.text,
-                tokens,
-                reply.cost,
-                reply.seconds,
-                reply.cached,
-            )
-        )
+        said = (prompt, reply.text, tokens, reply.cost, reply.seconds, reply.cached)
+        trace.calls.append(ModelCall(step.node.name, step.sample, *said))
         return reply.text
 
 

@@ -25,7 +25,7 @@ from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.executors import CostLimit, Executor, build_executor, chat_settings
 from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.portfolio import Portfolio, read_workflow
+from toolwright.workflow.portfolio import Portfolio, read_workflow, reason_of
 from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
@@ -35,6 +35,7 @@ from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
 from toolwright.workflow.tree import Proposal, schedule
 
+LEAST_RUNS = 2 * FEWEST  # for the start and one more
 TAUGHT_RUNS = 500  # of a larger budget a search learns more by itself than others can tell it
 
 
@@ -200,6 +201,11 @@ def stem(name: str) -> str:
 
 def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     """Run a whole search, or resume one with `run.resume`. Returns the run folder."""
+    if config.search.runs < LEAST_RUNS:
+        raise UserError(
+            f"search.runs={config.search.runs}: a search compares at least two workflows, and each needs "
+            f"{FEWEST} runs; set search.runs={LEAST_RUNS} or more"
+        )
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
     for name in config.data:
         # A missing file, key, price or task is reported before anything is written.
@@ -238,8 +244,8 @@ def begun(search: schema.SearchConfig) -> SearchStart:
         if Path(path).is_dir() and not (Path(path) / "graph.py").is_file():
             return SearchStart.of(Folder(path), most=search.aflow.top - 1)
         return SearchStart(read_workflow(Path(path)))
-    except (OSError, ValueError) as error:
-        raise UserError(f"search.start={path} cannot be read: {error}") from None
+    except (OSError, ValueError, UserError) as error:
+        raise UserError(f"search.start: {reason_of(error)}") from None
 
 
 def portfolio_of(config: WorkflowConfig, editor: Editor) -> list[Proposal]:

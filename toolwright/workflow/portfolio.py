@@ -32,12 +32,16 @@ class Portfolio:
     def load(cls, path: Path = DEFAULT) -> Portfolio:
         try:
             told = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if not isinstance(told, Mapping) or not told.get("workflows"):
+                raise TypeError("it lists no workflows, and search.portfolio=none is a search without any")
             prompts = {str(name): str(text) for name, text in (told.get("prompts") or {}).items()}
             listed: Mapping[str, Any] = told["workflows"]
             made = {str(name): _workflow(way, prompts, path.parent) for name, way in listed.items()}
-        except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, UserError) as error:
+        except (OSError, UserError) as error:
+            raise UserError(f"the portfolio {path} cannot be read: {reason_of(error)}") from None
+        except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
             raise UserError(
-                f"the portfolio {path} cannot be read: {error}; it maps `workflows` to names, "
+                f"the portfolio {path} cannot be read: {reason_of(error)}; it maps `workflows` to names, "
                 f"and each name to a list of edits or to `file: PATH`, as {DEFAULT} does"
             ) from None
         return cls(made, prompts)
@@ -56,22 +60,34 @@ _WITH_EDITS = ("Review", *FREE)  # that other operators bring along
 
 
 def _workflow(way: Any, prompts: Mapping[str, str], folder: Path) -> Workflow:
-    if isinstance(way, Mapping):
+    if isinstance(way, Mapping) and "file" in way:
         return read_workflow(folder / str(way["file"]))
     if not isinstance(way, Sequence) or isinstance(way, str):
-        raise UserError(f"{way!r} is neither a list of edits nor `file: PATH`")
+        raise TypeError(f"{way!r} is neither a list of edits nor `file: PATH`")
     workflow = single_call()
     for line in way:
         workflow = applied(workflow, parse(str(line)), prompts)
     return workflow
 
 
+def reason_of(error: Exception) -> str:
+    """Why a file cannot be read, in one line."""
+    return str(error.strerror) if isinstance(error, OSError) else " ".join(str(error).split())
+
+
 def read_workflow(path: Path) -> Workflow:
     """A workflow from AFlow's folder or graph.py, its prompt.py beside it, or from JSON."""
     path = path / "graph.py" if path.is_dir() else path
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        expected = "expected AFlow's graph.py or a workflow as JSON"
+        raise UserError(f"{path} cannot be read: {reason_of(error)}; {expected}") from None
     if path.suffix != ".py":
-        return Workflow.from_json(text).checked()
+        try:
+            return Workflow.from_json(text).checked()
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
     beside = path.with_name("prompt.py")
     prompts = beside.read_text(encoding="utf-8") if beside.is_file() else ""
     return read(text, prompts, where=str(path)).checked()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from toolwright.failures import UserError, nearest
@@ -67,22 +67,9 @@ class Record:
         rows = []
         for c in search.tree:
             score, sd = search.selection.score(c) if c.runs else (0.0, 0.0)
-            program = c.workflow.to_json()
-            rows.append(
-                CandidateRow(
-                    c.number,
-                    c.parent,
-                    c.edit,
-                    score,
-                    sd,
-                    c.mean,
-                    len(c.runs),
-                    c.cost,
-                    c.failure,
-                    c.failures,
-                    program,
-                )
-            )
+            estimated = (score, sd, c.mean, len(c.runs), c.cost)
+            wrong = (c.failure, c.failures)
+            rows.append(CandidateRow(c.number, c.parent, c.edit, *estimated, *wrong, c.workflow.to_json()))
         curve = [CurvePoint(r.runs, r.cost, r.best, r.score) for r in search.rounds]
         best = search.selection.best(search.tree).number
         return cls(search.setting, select, search.budget.runs, best, why, rows, curve, held_out or {})
@@ -115,7 +102,8 @@ class Record:
         """Write the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), ensure_ascii=False), encoding="utf-8")
+        # Not `asdict`, which copies every program: the file is written after each round.
+        partial.write_text(json.dumps(self, ensure_ascii=False, default=vars), encoding="utf-8")
         os.replace(partial, path)
 
     @classmethod

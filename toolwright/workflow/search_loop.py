@@ -229,16 +229,8 @@ class WorkflowSearch:
         start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
         left = 1 - self.tree.runs / self.budget.runs
         wrong = {task: run.failure for (task, _), run in sorted(candidate.runs.items()) if run.score < WRONG}
-        return WorkflowState(
-            self.setting,
-            self.kind,
-            candidate.workflow,
-            score,
-            start,
-            tried,
-            max(0.0, left),
-            tuple(wrong.items()),
-        )
+        about = (self.setting, self.kind, candidate.workflow, score, start)
+        return WorkflowState(*about, tried, max(0.0, left), tuple(wrong.items()))
 
     def _experience(self, candidate: Candidate) -> Experience:
         parent = self.tree[candidate.parent] if candidate.parent is not None else candidate

@@ -60,11 +60,13 @@ def alternate(
     What is there already is not made again."""
     from toolwright.cli import main
 
-    if len(config.data) != 1 or config.executor.chat.get("provider") != "engine":
+    chat = config.executor.chat
+    if len(config.data) != 1 or chat.get("provider") != "engine" or "model" not in chat:
         raise UserError(
-            "workflow train takes one data set, and a model folder: executor.chat.provider=engine"
+            "workflow train takes one data set, and a model folder: "
+            "executor.chat.provider=engine executor.chat.model=FOLDER"
         )
-    model = Path(str(config.executor.chat["model"]))
+    model = Path(str(chat["model"]))
     folder.mkdir(parents=True, exist_ok=True)
     tasks = _task_files(folder, config)
     said = []

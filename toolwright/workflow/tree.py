@@ -111,14 +111,8 @@ class Tree:
         return candidate.options
 
     def take_up(self, parent: Candidate, proposal: Proposal) -> Candidate:
-        child = Candidate(
-            len(self.candidates),
-            proposal.workflow,
-            parent.number,
-            proposal.edit,
-            proposal.failure,
-            proposal.fingerprint,
-        )
+        made = (proposal.workflow, parent.number, proposal.edit, proposal.failure, proposal.fingerprint)
+        child = Candidate(len(self.candidates), *made)
         self.candidates.append(child)
         self.by_fingerprint[proposal.fingerprint] = child.number
         parent.options = [o for o in parent.options if o is not proposal]

@@ -289,19 +289,9 @@ def _operator(name: str) -> str:
     return f"run_{snake(name)}"
 
 
-_TAKEN = {
-    "problem",
-    "entry_point",
-    "tests",
-    "task",
-    "run",
-    "answer",
-    "solve",
-    "ask",
-    "state",
-    "build",
-    "graph",
-}
+_TAKEN = frozenset(
+    ["problem", "entry_point", "tests", "task", "run", "answer", "solve", "ask", "state", "build", "graph"]
+)
 
 
 def _variable(name: str) -> str:
