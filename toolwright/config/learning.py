@@ -29,9 +29,7 @@ class KL(Block):
     @model_validator(mode="after")
     def _adapts_something(self) -> KL:
         if self.target is not None and self.where == "none":
-            raise ValueError(
-                f"algorithm.kl.target={self.target} has nothing to adapt while algorithm.kl.where=none"
-            )
+            raise ValueError(f"algorithm.kl.target={self.target} has no effect if algorithm.kl.where=none")
         return self
 
 
@@ -43,7 +41,7 @@ class SelectionConfig(Block):
         description="DAPO: re-sample groups whose attempts are all equally right; reward: equally rewarded, "
         "before overlong penalties",
     )
-    max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
+    max_rounds: PositiveInt = Field(default=4, description="the most rounds of sampling in a step")
     oversample: PositiveInt = Field(
         default=1,
         description="GRPO-RoC: sample this many times as many attempts, keep the cleanest right ones; 1: off",
@@ -119,7 +117,7 @@ class Algorithm(Block):
     )
     clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
     entropy_coef: float = Field(
-        default=0.0, description="weight of the entropy bonus; with a target, what it begins with"
+        default=0.0, description="weight of the entropy bonus; its first value if there is a target"
     )
     entropy_target: PositiveFloat | None = Field(
         default=None, description="adapt the bonus to hold the mean entropy of a token here; null: fixed"
@@ -128,7 +126,10 @@ class Algorithm(Block):
         default=0.005, description="how far the adaptive coefficient moves in a step"
     )
     top_entropy_fraction: float = Field(
-        default=1.0, gt=0, le=1, description="learn only from this part of the tokens, the least decided"
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learn only from this fraction of the tokens, those with the highest entropy",
     )
     params: dict[str, dict[str, Any]] = Field(
         default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
@@ -152,7 +153,7 @@ class Algorithm(Block):
         if self.selection.replay and self.correction.mode in ("none", "reject"):
             raise ValueError(
                 f"algorithm.selection.replay={self.selection.replay} learns from attempts of older policies, "
-                f"which algorithm.correction.mode={self.correction.mode} would not weigh: set it to auto, "
+                f"which algorithm.correction.mode={self.correction.mode} does not weigh; set it to auto, "
                 "truncate or mask"
             )
         return self
@@ -172,8 +173,8 @@ class Algorithm(Block):
         }
         for key in [key for key, is_set in stated.items() if is_set]:
             raise ValueError(
-                f"algorithm.{key} is of sampled attempts, and algorithm.loss={self.preference} learns "
-                "from the data's own answers: leave one of them out"
+                f"algorithm.{key} is for sampled attempts, but algorithm.loss={self.preference} learns from "
+                "the data's own answers; leave one of them out"
             )
         return self
 
@@ -186,7 +187,7 @@ class OptimizerConfig(Block):
     weight_decay: float = Field(default=0.0, ge=0)
     warmup_steps: int = Field(default=0, ge=0)
     decay: Literal["constant", "linear", "cosine"] = "constant"
-    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a part of lr")
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a fraction of lr")
     max_grad_norm: PositiveFloat = 1.0
 
 

@@ -190,8 +190,8 @@ def _preset_problem(override: Override, vocabulary: Vocabulary, choices: Sequenc
         if name not in choices:
             known = ", ".join(sorted(choices))
             close = difflib.get_close_matches(format_value(name), choices, n=1, cutoff=0.5)
-            hint = f"did you mean {group}={close[0]}? " if close else ""
-            return f"{word}: unknown preset {format_value(name)!r}; {hint}Known: {known}"
+            hint = f"did you mean {group}={close[0]}? Known" if close else "known"
+            return f"{word}: unknown preset {format_value(name)!r}; {hint}: {known}"
     return None
 
 

@@ -12,9 +12,9 @@ from toolwright.config.block import Block
 class RankLayout(Block):
     """How ranks divide the learner's work."""
 
-    data: PositiveInt = Field(default=1, description="sequences are divided among so many")
-    sequence: PositiveInt = Field(default=1, description="the tokens of a pass are divided among so many")
-    tensor: PositiveInt = Field(default=1, description="every matrix is divided among so many")
+    data: PositiveInt = Field(default=1, description="ranks that share the sequences")
+    sequence: PositiveInt = Field(default=1, description="ranks that share the tokens of a pass")
+    tensor: PositiveInt = Field(default=1, description="ranks that share every matrix")
 
     @property
     def size(self) -> int:
@@ -46,7 +46,8 @@ class WorkersConfig(Block):
     """The rollout workers' place."""
 
     workers: PositiveInt | None = Field(
-        default=None, description="how many; null: one for each GPU left, without any one for each node"
+        default=None,
+        description="how many; null: one for each free GPU, or one for each node if there is no GPU",
     )
     cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
     gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
@@ -60,7 +61,7 @@ class Placement(Block):
     rollout: WorkersConfig = WorkersConfig()
     colocate: Literal["auto", "yes", "no"] = Field(
         default="auto",
-        description="policy and engine in one process over one set of weights; auto: where there is one GPU",
+        description="policy and engine in one process over one set of weights; auto: if there is one GPU",
     )
     strategy: Literal["pack", "spread"] = Field(
         default="pack", description="on as few nodes as possible, or as many"
@@ -70,8 +71,8 @@ class Placement(Block):
     def _combinations(self) -> Placement:
         if self.colocate == "yes" and self.policy.layout.size > 1:
             raise ValueError(
-                f"colocate=yes with {self.policy.layout.size} ranks of the policy: an engine cannot stand on "
-                "weights that are sharded; set colocate=no, or one rank"
+                f"colocate=yes with {self.policy.layout.size} ranks of the policy: an engine cannot use "
+                "sharded weights; set colocate=no, or one rank"
             )
         return self
 
@@ -91,7 +92,7 @@ class Runtime(Block):
         default=300.0, description="the longest new weights may take to arrive in a worker"
     )
     heartbeat_timeout_s: PositiveFloat = Field(
-        default=60.0, description="an actor that has not answered for so long is replaced"
+        default=60.0, description="an actor that has not answered for this long is replaced"
     )
     stage_timeout_s: PositiveFloat = Field(
         default=3600.0, description="the longest an actor may stay in one stage"

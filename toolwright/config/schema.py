@@ -36,7 +36,7 @@ class TaskConfig(Block):
     name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = Field(
         default="arithmetic", description="a built-in task, `file`, or path.py:name"
     )
-    params: dict[str, Any] = Field(default={}, description="settings of that task, its difficulty among them")
+    params: dict[str, Any] = Field(default={}, description="settings of that task, such as its difficulty")
     train: str | list[str] | None = Field(
         default=None, description="`file`: Parquet or JSON lines with the training tasks; several as a list"
     )
@@ -47,8 +47,10 @@ class TaskConfig(Block):
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
     order: Literal["shuffled", "as_listed", "difficulty"] = Field(
         default="shuffled",
-        description="shuffled: anew each epoch; difficulty: most often those that the policy solves now and "
-        "then",
+        description=(
+            "shuffled: in a new order each epoch; difficulty: tasks that the policy solves sometimes come "
+            "most often"
+        ),
     )
     max_prompt_tokens: PositiveInt | Auto = Field(
         default="auto",
@@ -75,7 +77,9 @@ class LoRA(Block):
         default="all-linear",
         description="the adapted matrices, as the hub names them: [q_proj,v_proj]",
     )
-    path: str | None = Field(default=None, description="an adapter folder as peft writes it, to go on from")
+    path: str | None = Field(
+        default=None, description="an adapter folder as peft writes it, to continue from"
+    )
 
 
 STORED: dict[str, Literal["bfloat16", "int8"]] = {"bfloat16_weights": "bfloat16", "int8_weights": "int8"}
@@ -90,7 +94,10 @@ class Model(Block):
     )
     fast: Literal["auto", "yes", "no"] = Field(
         default="auto",
-        description="by our own layers (Llama, Mistral, Qwen) or by its own forward; auto: as it fits",
+        description=(
+            "yes: our own layers (Llama, Mistral, Qwen); no: the model's own forward; auto: ours if they fit "
+            "the model"
+        ),
     )
     lora: LoRA = LoRA()
     layers: PositiveInt = 3
@@ -126,8 +133,8 @@ class Model(Block):
         strange = [] if self.path else [name for name in self.config if name not in FRESH]
         if strange:
             raise ValueError(
-                f"model.config.{strange[0]}: a fresh decoder has {' and '.join(FRESH)}; the rest is of a "
-                "folder, model.path"
+                f"model.config.{strange[0]}: a new decoder takes only {' and '.join(FRESH)}; other settings "
+                "need a folder in model.path"
             )
         if self.path is None and self.width % (2 * self.heads):
             raise ValueError(f"model.width={self.width} must be a multiple of 2 × model.heads={self.heads}")
@@ -136,7 +143,8 @@ class Model(Block):
         adapter = "rank" if self.lora.rank else "path" if self.lora.path else None
         if adapter and self.path is None:
             raise ValueError(
-                f"model.lora.{adapter}={getattr(self.lora, adapter)} adapts a model: set model.path as well"
+                f"model.lora.{adapter}={getattr(self.lora, adapter)} needs a model to adapt; set model.path "
+                "as well"
             )
         return self
 
@@ -202,7 +210,7 @@ class RolloutConfig(Block):
         default=1.0, ge=0, description="the pause before that, doubled each time: a server may be restarting"
     )
     call_format: Annotated[str, Registered("call format", "toolwright.agents.formats")] = Field(
-        default="auto", description="how calls are written; auto: as the chat template has it, else tags"
+        default="auto", description="how calls are written; auto: as the chat template writes them, else tags"
     )
     call_params: dict[str, Any] = Field(
         default={},
@@ -256,8 +264,10 @@ class Reward(Block):
     )
     truncated: Literal["auto", "keep", "penalise", "mask"] = Field(
         default="auto",
-        description="an attempt that ran out of tokens is kept as it is scored, penalised, or not learned "
-        "from; auto: penalise where there is an overlong_buffer, else keep",
+        description=(
+            "an attempt that ran out of tokens keeps its score, is penalised, or is not learned from; auto: "
+            "penalise if there is an overlong_buffer, else keep"
+        ),
     )
     overlong_buffer: float = Field(
         default=0.0, ge=0, lt=1, description="penalise: the last part of the limit, over which it grows"
@@ -271,7 +281,7 @@ class Reward(Block):
     @model_validator(mode="after")
     def _one_sum(self) -> Reward:
         if self.function is not None and self.parts:
-            raise ValueError("reward.function and reward.parts are two ways to say it: set one of them")
+            raise ValueError("reward.function and reward.parts exclude each other; set one of them")
         known = Registered("scorer", "toolwright.rewards.builtin")
         for name in self.parts:
             function = self.params.get(name, {}).get("function", name)
@@ -298,11 +308,14 @@ class Evaluation(Block):
 
 
 class Checkpoint(Block):
-    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: none by their number")
+    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: none by number of steps")
     minutes: float = Field(
         default=10.0,
         ge=0,
-        description="and one after a step that ends so long after the last; 0: none by time",
+        description=(
+            "also write one after the first step that ends this long after the last checkpoint; 0: none by "
+            "time"
+        ),
     )
     keep: PositiveInt = Field(default=2, description="older ones are removed")
     keep_attempts: PositiveInt | None = Field(
@@ -363,7 +376,8 @@ class Config(CommandConfig):
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     trackers: Trackers = Field(
-        default={}, description="what shows the run elsewhere: wandb, tensorboard, …, each with its settings"
+        default={},
+        description="programs that show the run elsewhere: wandb, tensorboard, …, each with its settings",
     )
     runtime: Runtime = Runtime()
 
@@ -384,11 +398,9 @@ class Config(CommandConfig):
             )
         rounded = self.model.stored == "bfloat16" and not (self.model.lora.rank or self.model.lora.path)
         if rounded and self.update.optimizer_state == "float32":
-            raise ValueError(
-                "model.dtype=bfloat16_weights goes with update.optimizer_state=int8: set that or auto"
-            )
+            raise ValueError("model.dtype=bfloat16_weights needs update.optimizer_state=int8 or auto")
         if self.model.stored == "int8" and self.model.path is None:
-            raise ValueError("model.dtype=int8_weights is for the base of an adapter: set model.path")
+            raise ValueError("model.dtype=int8_weights is for the base of an adapter; set model.path")
         answer, context = self.rollout.max_tokens, self.model.context
         if answer != "auto" and context != "auto" and answer >= context:
             raise ValueError(
@@ -409,7 +421,7 @@ class SolvedAttempts(Block):
     )
     calls: Literal["auto", "clean", "any"] = Field(
         default="auto",
-        description="clean: at least one call of a tool, none that failed; auto: so where there are tools",
+        description="clean: at least one call of a tool, none that failed; auto: clean if there are tools",
     )
     prompt: Literal["recorded", "own"] = Field(
         default="recorded",
@@ -443,10 +455,14 @@ class SupervisedConfig(CommandConfig):
     )
     attempts: SolvedAttempts = SolvedAttempts()
     rollout: RolloutConfig = Field(
-        default=RolloutConfig(), description="how calls are written, and how tasks are tried"
+        default=RolloutConfig(), description="how calls are written, and how tasks are attempted"
     )
-    engine: EngineConfig = Field(default=EngineConfig(), description="what tries tasks; the native one alone")
-    reward: Reward = Field(default=Reward(), description="as in `train`: who says what is solved")
+    engine: EngineConfig = Field(
+        default=EngineConfig(), description="the engine that attempts tasks: only the native one"
+    )
+    reward: Reward = Field(
+        default=Reward(), description="as in `train`: what decides which attempts are solved"
+    )
     tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
     trackers: Trackers = Field(default={}, description="as in `train`")
@@ -460,7 +476,9 @@ class RewardModelConfig(CommandConfig):
     """The whole configuration of `rm`."""
 
     task: TaskConfig = TaskConfig(name="preferences")
-    model: Model = Field(default=Model(), description="what the reward model begins as; its head begins at 0")
+    model: Model = Field(
+        default=Model(), description="the model that the reward model starts from; its head starts at 0"
+    )
     steps: PositiveInt = 200
     batch: PositiveInt = Field(default=32, description="pairs a step")
     micro_tokens: PositiveInt | None = Field(

@@ -29,7 +29,7 @@ class Ref:
     def of(text: str) -> Ref:
         node, dot, field = text.partition(".")
         if not dot or not node.isidentifier() or not field.isidentifier():
-            raise UserError(f"{text!r} is no reference; write NODE.FIELD, such as solve.response")
+            raise UserError(f"{text!r} is not a reference; write NODE.FIELD, such as solve.response")
         return Ref(node, field)
 
 
@@ -116,7 +116,7 @@ class Graph:
                 if ref.node == TASK or ref.node in done or ref.node not in self.by_name:
                     continue
                 if ref.node in on_the_way:
-                    raise UserError(f"node {ref.node!r} reads what it makes itself")
+                    raise UserError(f"node {ref.node!r} reads its own output")
                 on_the_way.add(ref.node)
                 visit(self.by_name[ref.node].refs)
                 on_the_way.discard(ref.node)
@@ -215,7 +215,7 @@ class Graph:
                 {str(name): str(text) for name, text in found.get("prompts", {}).items()},
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"this is no workflow as JSON: {type(error).__name__}: {error}") from None
+            raise UserError(f"this is not a workflow in JSON: {type(error).__name__}: {error}") from None
 
 
 def refs_of(pieces: Iterable[Piece]) -> Iterator[Ref]:

@@ -238,6 +238,8 @@ def begun(search: schema.SearchConfig) -> SearchStart:
         if Path(path).is_dir() and not (Path(path) / "graph.py").is_file():
             return SearchStart.of(Folder(path), most=search.aflow.top - 1)
         return SearchStart(read_workflow(Path(path)))
+    except FileNotFoundError as error:
+        raise UserError(f"search.start={path}: no such file: {error.filename}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"search.start={path} cannot be read: {error}") from None
 

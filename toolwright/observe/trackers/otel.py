@@ -83,7 +83,7 @@ class OpenTelemetry(Tracker):
 
         spans, self.ended[:] = list(self.ended), []
         if spans and self.exporter.export(spans) is not SpanExportResult.SUCCESS:
-            raise ConnectionError(f"{len(spans)} spans were not taken; is OTEL_EXPORTER_OTLP_ENDPOINT right?")
+            raise ConnectionError(f"{len(spans)} spans were not accepted; check OTEL_EXPORTER_OTLP_ENDPOINT")
 
     def _trace(self, step: TrackedStep, attempt: Trajectory, began: float) -> None:
         root = self._span(f"invoke_agent {self.agent}", began, self._facts(step, attempt))
