@@ -1,4 +1,4 @@
-"""An engine's process as its parent knows it: started, asked, ended, and never outlived."""
+"""An engine's process as its parent handles it: started, asked and ended; it never outlives the parent."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ class PendingTurn:
 
 
 class Loop:
-    """Between two steps of the engine everything is done that was asked for meanwhile: so weights change
-    between tokens, never within one."""
+    """Handles all pending requests between two steps of the engine, so weights change between tokens
+    and never within one."""
 
     def __init__(self, wire: Connection, settings: dict[str, Any]) -> None:
         self.wire = wire

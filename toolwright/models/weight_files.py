@@ -106,7 +106,8 @@ def read_file(path: Path) -> dict[str, Tensor]:
 
 
 def copy_permissions(folder: Path, like: str) -> None:
-    """Weights are written for their owner alone. Whoever may read the file `like` beside them may do so."""
+    """Give weights, which are written for their owner only, the permissions of the file `like` beside
+    them."""
     for path in folder.glob("*.safetensors"):
         shutil.copymode(folder / like, path)
 

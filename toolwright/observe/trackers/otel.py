@@ -1,5 +1,5 @@
-"""OpenTelemetry: one trace an attempt by the GenAI conventions, sent by OTLP to where
-OTEL_EXPORTER_OTLP_ENDPOINT says."""
+"""OpenTelemetry: one trace an attempt by the GenAI conventions, sent by OTLP to the address in
+OTEL_EXPORTER_OTLP_ENDPOINT."""
 
 from __future__ import annotations
 
