@@ -148,7 +148,7 @@ def checked(url: str, where: str) -> str:
         raise UserError(f"{where}: the image has {len(content):,} bytes, and may have {MOST_BYTES:,}")
     if kind_of(content) is None:
         kinds = ", ".join(kind.removeprefix("image/") for kind in KINDS)
-        raise UserError(f"{where}: this is no image; images are {kinds}")
+        raise UserError(f"{where}: this is not an image; images are {kinds}")
     url = data_url(content)
     try:
         with _pillow().open(io.BytesIO(content), formats=FORMATS) as picture:

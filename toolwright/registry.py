@@ -277,4 +277,6 @@ def _told(error: BaseException, path: Path) -> str:
     what = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
     return f"{what} (line {lines[-1]})" if lines else what

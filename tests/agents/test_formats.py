@@ -131,7 +131,7 @@ class TestMalformed:
             ("hermes", "<tool_call>[]</tool_call>", "a call is a JSON object"),
             ("hermes", '<tool_call>{"name": "now", "arguments": [1]}</tool_call>', '"arguments" must be'),
             ("hermes", '<tool_call>{"name": "now"} and more</tool_call>', "there is text between"),
-            ("hermes", '<tool_call>{"name": NaN}</tool_call>', "NaN is no number"),
+            ("hermes", '<tool_call>{"name": NaN}</tool_call>', "NaN is not a number"),
             ("qwen3_coder", "<tool_call><function=now>", "is not closed by </function>"),
             ("qwen3_coder", '<tool_call>{"name": "now"}</tool_call>', "must hold <function=name>"),
             ("qwen3_coder", "<function=python>print(1)</function>", "arguments are written <parameter=name>"),

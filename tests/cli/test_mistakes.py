@@ -38,6 +38,15 @@ MISTAKES = {
     "train model=hugee": "unknown preset 'hugee'; known: small, tiny",
     "train model.path=nowhere": "model.path=nowhere is not a folder; name a Hugging Face folder, or download "
     "one",
+    "train engine=http engine.url=nonsense": "engine.url=nonsense: expected an address such as http://host:port",
+    "train task=own.py:tasks": "a preset is a name; for your own task, set task.name=own.py:tasks",
+    "train reward.function=broken.py:score": "broken.py cannot be imported: SyntaxError: invalid syntax "
+    "(line 1)",
+    "train run.dir=/proc/here": "the run folder /proc/here/",
+    "doctor .": ". is not a run folder: it has neither config.yaml nor metrics.jsonl nor log.txt",
+    "workflow search search.portfolio=broken.py": "the portfolio broken.py cannot be read: expected a "
+    "mapping",
+    "sft demonstrations=runs/nope": "demonstrations=runs/nope: no such file or folder",
     "train run.resume=true": "run.resume=true needs run.name, the run to resume; the folder runs has no runs",
 }
 
@@ -47,6 +56,7 @@ def test_a_mistake_is_one_sentence_and_never_a_traceback(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("x =\n")
     assert main(shlex.split(line)) == 2
     out, error = capsys.readouterr()
     assert out == ""

@@ -106,7 +106,7 @@ class TestTheModel:
     def test_a_model_that_writes_nothing(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(model_type="vit"))
         message = complaint(huggingface.read_shape, folder)
-        assert "holds a 'vit' model, which is no causal language model" in message
+        assert "holds a 'vit' model, which is not a causal language model" in message
 
     def test_a_config_that_does_not_say_how_wide_it_is(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.pop("hidden_size"))

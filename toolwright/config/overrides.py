@@ -187,6 +187,8 @@ def _preset_problem(override: Override, vocabulary: Vocabulary, choices: Sequenc
     if isinstance(value, ChoiceSweep):
         value = [item.text if isinstance(item, QuotedString) else item for item in value.list]
     for name in value if isinstance(value, list) else [value]:
+        if name not in choices and ".py:" in str(name) and group in ("task", "engine"):
+            return f"{word}: a preset is a name; for your own {group}, set {group}.name={name}"
         if name not in choices:
             known = ", ".join(sorted(choices))
             close = difflib.get_close_matches(format_value(name), choices, n=1, cutoff=0.5)

@@ -60,6 +60,8 @@ class HttpEngine:
             raise UserError(
                 "engine.name=http: engine.url must be the server's address, such as http://host:port"
             )
+        if not config.url.startswith(("http://", "https://")):
+            raise UserError(f"engine.url={config.url}: expected an address such as http://host:port")
         self.url = config.url.rstrip("/").removesuffix("/v1")
         self.headers, self.model, self.retries = _params(config.params)
         self.decoder, self.tokenizer, self.dtype = decoder, tokenizer, dtype

@@ -263,7 +263,7 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
     with foreign_code(f"{folder} holds a {kind!r} model, which {reader} cannot read"):
         config = transformers.AutoConfig.from_pretrained(folder)
     if _auto_class(config) is None:
-        raise UserError(f"{folder} holds a {config.model_type!r} model, which is no causal language model")
+        raise UserError(f"{folder} holds a {config.model_type!r} model, which is not a causal language model")
     return _shape(config, context)
 
 

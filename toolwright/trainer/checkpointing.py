@@ -78,7 +78,7 @@ class Checkpointer:
         try:
             step = self._restore_newest()
         except LearnerLost as error:
-            raise UserError(f"the run could not go on from its checkpoint: {error}") from None
+            raise UserError(f"the run could not continue from its checkpoint: {error}") from None
         if step is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
         if step > self.config.train.steps:

@@ -242,6 +242,8 @@ class RunFolder:
         if number is None:
             return None
         if number in (errno.ENOENT, errno.ENOTDIR) and not self.path.is_dir():
+            if self._new:
+                return f"the run folder {self.path} cannot be created: {why}", "choose another run.dir"
             return f"the run folder {self.path} is gone: {why}", "put it back"
         if number == errno.EROFS or str(self.path) in why:
             return f"cannot write in {self.path}: {why}", "make it writable"

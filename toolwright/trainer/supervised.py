@@ -273,6 +273,8 @@ def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Mess
 
 def _read(path: Path) -> list[Messages]:
     """Read conversations from files: `messages`, or a prompt and its response."""
+    if path.parts[:1] == ("runs",) and not path.exists():  # a run, and no data set of the hub
+        raise UserError(f"demonstrations={path}: no such file or folder")
     try:
         found = [row for file in data_files(str(path), "train") for row in rows.read(file)]
     except UserError as error:

@@ -113,7 +113,7 @@ def export(argv: list[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
     forms = ("python", "aflow", "langgraph")
     parser.add_argument("--as", dest="form", choices=forms, default="python", help="(python)")
-    parser.add_argument("--data", help="one of the run's data sets, where there are several")
+    parser.add_argument("--data", help="one of the run's data sets, if there are several")
     parser.add_argument("--out", type=Path, help="a file, for aflow a folder; without it, in RUN/export")
     options = parser.parse_args(argv)
     from toolwright.cli.view import find_run

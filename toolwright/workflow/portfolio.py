@@ -32,6 +32,8 @@ class Portfolio:
     def load(cls, path: Path = DEFAULT) -> Portfolio:
         try:
             told = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if not isinstance(told, dict):
+                raise UserError(f"expected a mapping, found {type(told).__name__}")
             prompts = {str(name): str(text) for name, text in (told.get("prompts") or {}).items()}
             listed: Mapping[str, Any] = told["workflows"]
             made = {str(name): _workflow(way, prompts, path.parent) for name, way in listed.items()}

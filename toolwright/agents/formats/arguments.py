@@ -97,7 +97,7 @@ def to_json(value: Any) -> str:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _finite(number: str) -> float:
