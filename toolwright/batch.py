@@ -56,8 +56,8 @@ class Batch:
                     segment = trajectory.segments[number]
                     if segment.source == "policy" and segment.tokens and len(tokens) == start:
                         raise ValueError(
-                            f"attempt {trajectory.group}/{trajectory.index} begins with a sampled token; "
-                            "it must open with what that was sampled from"
+                            f"attempt {trajectory.group}/{trajectory.index} begins with a sampled token; it "
+                            "must begin with a prompt"
                         )
                     starts.setdefault(number, len(tokens))
                     tokens.extend(segment.tokens)

@@ -118,11 +118,15 @@ def read_image(value: Any, where: str, *, folder: Path | None = None, files: boo
     if value.startswith("data:"):
         return checked(value, where)
     if value.startswith(("http://", "https://")):
-        raise UserError(f"{where}: images are not downloaded: {value[:200]}; save it, and name its file")
+        raise UserError(
+            f"{where}: images are not downloaded from {value[:200]}; save the image, and name its file"
+        )
     path = _file(value, folder) if files else None
     if path is not None:
         if path.stat().st_size > MOST_BYTES:
-            raise UserError(f"{where}: {path} has more than {MOST_BYTES:,} bytes, the most of an image here")
+            raise UserError(
+                f"{where}: {path} has more than {MOST_BYTES:,} bytes, which is the limit for an image"
+            )
         return checked(data_url(path.read_bytes()), f"{where}: {path}")
     if _is_base64(value):
         return checked(data_url(base64.b64decode(value)), where)
@@ -144,7 +148,7 @@ def checked(url: str, where: str) -> str:
         raise UserError(f"{where}: the image has {len(content):,} bytes, and may have {MOST_BYTES:,}")
     if kind_of(content) is None:
         kinds = ", ".join(kind.removeprefix("image/") for kind in KINDS)
-        raise UserError(f"{where}: this is no image; images are {kinds}")
+        raise UserError(f"{where}: this is not an image; images are {kinds}")
     url = data_url(content)
     try:
         with _pillow().open(io.BytesIO(content), formats=FORMATS) as picture:

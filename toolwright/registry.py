@@ -55,8 +55,8 @@ def plugins() -> dict[str, dict[str, str]]:
             adds = importlib.import_module(module).ADDS
         except Exception as error:  # somebody else's package: whatever it raises, name it
             raise UserError(
-                f"the plugin {module} cannot be used: {type(error).__name__}: {error}; "
-                "mend or uninstall the package that it came with"
+                f"the plugin {module} cannot be used: {type(error).__name__}: {error}; repair or uninstall "
+                "its package"
             ) from error
         for place, names in adds.items():
             added.setdefault(place, {}).update(names)
@@ -99,7 +99,8 @@ class Registry(Generic[T]):
             if ":" in name:
                 target = load_object(name)
                 if not callable(target):
-                    raise UserError(f"{name!r} is no {self.kind}: it is a {type(target).__name__}")
+                    article = "an" if self.kind[0] in "aeiou" else "a"
+                    raise UserError(f"{name!r} is not {article} {self.kind}; it is a {type(target).__name__}")
                 return Entry(name, target, frozenset(getattr(target, "needs", ())))
             raise UserError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._entries[name]
@@ -209,8 +210,9 @@ def load_object(reference: str) -> Any:
     if where == IN_PROCESS:
         if name not in _in_process:
             raise UserError(
-                f"{reference!r} lives in the Python script or notebook that began the run, and this process "
-                "does not know it: pass it to toolwright.Trainer again, or name it as package.module:name"
+                f"{reference!r} is defined in the Python script or notebook that started the run, which this "
+                "process cannot import; pass it to toolwright.Trainer again, or name it as "
+                "package.module:name"
             )
         return _in_process[name]
     if not where or not name:
@@ -275,4 +277,6 @@ def _told(error: BaseException, path: Path) -> str:
     what = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
     return f"{what} (line {lines[-1]})" if lines else what

@@ -87,9 +87,11 @@ class Trajectory:
                 f"{len(segment.tokens)} tokens, {len(segment.log_probs)} log-probabilities"
             )
         if not sampled and segment.log_probs:
-            raise ValueError(f"a {segment.source} segment was not sampled and has no log-probabilities")
+            raise ValueError(
+                f"a {segment.source} segment was not sampled, so it cannot have log-probabilities"
+            )
         if segment.parent is not None and not ROOT <= segment.parent < len(self.segments):
-            raise ValueError(f"a segment goes on from segment {segment.parent}, which is not there yet")
+            raise ValueError(f"a segment continues segment {segment.parent}, which does not exist yet")
         self.segments.append(segment)
 
     @property

@@ -130,8 +130,8 @@ class TestMalformed:
             ("hermes", '<tool_call>{"name": 3}</tool_call>', 'a call needs a "name"'),
             ("hermes", "<tool_call>[]</tool_call>", "a call is a JSON object"),
             ("hermes", '<tool_call>{"name": "now", "arguments": [1]}</tool_call>', '"arguments" must be'),
-            ("hermes", '<tool_call>{"name": "now"} and more</tool_call>', "something stands between"),
-            ("hermes", '<tool_call>{"name": NaN}</tool_call>', "NaN is no number"),
+            ("hermes", '<tool_call>{"name": "now"} and more</tool_call>', "there is text between"),
+            ("hermes", '<tool_call>{"name": NaN}</tool_call>', "NaN is not a number"),
             ("qwen3_coder", "<tool_call><function=now>", "is not closed by </function>"),
             ("qwen3_coder", '<tool_call>{"name": "now"}</tool_call>', "must hold <function=name>"),
             ("qwen3_coder", "<function=python>print(1)</function>", "arguments are written <parameter=name>"),
@@ -207,7 +207,7 @@ class TestChoice:
         assert build("tags", call="code", result="out").stop({}) == ("</code>",)
         with pytest.raises(UserError, match=r"no setting rollout.call_params.cal; did you mean 'call'"):
             build("tags", cal="x")
-        with pytest.raises(UserError, match="is no name for a tag"):
+        with pytest.raises(UserError, match="is not a valid tag name"):
             build("tags", call="a b")
         with pytest.raises(UserError, match="it takes none"):
             build("hermes", call="x")

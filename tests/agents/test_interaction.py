@@ -135,7 +135,7 @@ def test_a_file_names_who_answers_each_task(tmp_path: Path) -> None:
     task = Task("t", [], "7", extra_info={"interaction_kwargs": {"name": "gsm8k", "query": "?"}})
     own = interaction.with_interaction(task, known).extra_info["interaction"]
     assert own["arguments"] == {"ground_truth": "7", "name": "gsm8k", "query": "?"}
-    with pytest.raises(UserError, match="is no interaction of the file; known: gsm8k"):
+    with pytest.raises(UserError, match="is not an interaction of the file; known: gsm8k"):
         interaction.with_interaction(Task("t", [], extra_info={"interaction_kwargs": {"name": "x"}}), known)
     file.write_text(yaml.safe_dump({"interaction": [{"class_name": "nobody.Knows"}]}))
     with pytest.raises(UserError, match="no module named 'nobody'"):

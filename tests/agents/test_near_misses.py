@@ -39,7 +39,7 @@ class TestNames:
     def test_an_unknown_tool_is_answered_with_the_one_there_is_and_how_to_call_it(self) -> None:
         said = hermes().unknown("calculate", PYTHON)
         assert said == (
-            "there is no tool 'calculate'; the only tool is 'python'. Write it so:\n"
+            "there is no tool 'calculate'; the only tool is 'python'. Write it like this:\n"
             '<tool_call>\n{"name": "python", "arguments": {"code": "…"}}\n</tool_call>'
         )
 
@@ -61,12 +61,12 @@ class TestNames:
 
 
 class TestMapping:
-    def test_where_one_tool_is_offered_any_name_is_meant(self) -> None:
+    def test_any_name_is_mapped_if_only_one_tool_is_offered(self) -> None:
         assert hermes().meant(ToolRequest("run", {"code": "1"}), PYTHON) == ToolRequest(
             "python", {"code": "1"}
         )
 
-    def test_where_one_argument_is_missing_any_name_is_meant(self) -> None:
+    def test_any_argument_name_is_mapped_if_only_one_is_missing(self) -> None:
         meant = hermes().meant(ToolRequest("calc", {"expression": "1+1"}), PYTHON)
         assert meant == ToolRequest("python", {"code": "1+1"})
         known = hermes().meant(ToolRequest("python", {"source": "1", "stdin": "2"}), PYTHON)
@@ -81,7 +81,7 @@ class TestMapping:
             ({"code": "1"}, {**PYTHON, "search": SEARCH}),
         ],
     )
-    def test_what_is_not_certain_stays_as_it_is(self, arguments: dict[str, Any], offered: Any) -> None:
+    def test_an_ambiguous_near_miss_stays_as_it_is(self, arguments: dict[str, Any], offered: Any) -> None:
         call = ToolRequest("other", arguments)
         assert hermes().meant(call, offered) is call
 
@@ -114,7 +114,7 @@ class TestOtherFormats:
         (reason,) = hermes("explain").read(said, PYTHON)
         assert isinstance(reason, Malformed)
         if not said.startswith("<tool_call>"):  # the format has a reason of its own for that
-            assert "Write it so:\n<tool_call>" in reason.reason
+            assert "Write it like this:\n<tool_call>" in reason.reason
             assert hermes("ignore").read(said, PYTHON) == []
 
     def test_a_block_of_python_at_the_end_is_code_for_the_one_tool_that_runs_it(self) -> None:
@@ -139,7 +139,7 @@ class TestOtherFormats:
         near = NearMisses(FORMATS.get(name).target(), "explain")
         (reason,) = near.read(f"Well: {CALL}.", PYTHON)
         assert isinstance(reason, Malformed)
-        example = reason.reason.partition("Write it so:\n")[2]
+        example = reason.reason.partition("Write it like this:\n")[2]
         assert near.format.read(example, PYTHON) == [ToolRequest("python", {"code": "…"})]
 
     def test_the_policy_may_try_again(self) -> None:

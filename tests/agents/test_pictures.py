@@ -102,7 +102,7 @@ def test_an_engine_that_takes_no_images_says_so(model: tuple[Decoder, Tokenizer]
         rollouts = Rollout(schema.RolloutConfig(max_tokens=5, agent="single_turn"), Deaf(), model[1])  # type: ignore[arg-type]
         await rollouts.run([AttemptRequest(Task("t", asks("what?", url())), "g", 0, seed=3)])
 
-    with pytest.raises(UserError, match="the engine Deaf takes no images"):
+    with pytest.raises(UserError, match="the engine Deaf does not take images"):
         asyncio.run(one())
 
 
@@ -136,7 +136,7 @@ class TestTools:
         assert found.trouble == "raised"
         assert "there is no image file" in found.text
 
-    def test_what_only_looks_like_one_is_text(self, tmp_path: Path) -> None:
+    def test_text_that_only_looks_like_an_image_stays_text(self, tmp_path: Path) -> None:
         assert self.answer(tmp_path, "return [{'kind': 'image'}]").text == '[{"kind": "image"}]'
 
     def test_the_next_turn_begins_with_it(self, model: tuple[Decoder, Tokenizer]) -> None:

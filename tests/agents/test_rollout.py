@@ -64,7 +64,7 @@ def kind(trajectory: Trajectory) -> str | None:
 def test_a_step_reward_that_is_no_number_fails_the_task() -> None:
     (trajectory,) = run(rollout_of("Boundless"), wanted(1))
     assert kind(trajectory) == "task"
-    assert "gave step 2 nan as a reward" in trajectory.failure.message
+    assert "gave step 2 the reward nan" in trajectory.failure.message
 
 
 class TestSingleTurn:
@@ -137,15 +137,15 @@ class TestAnAgentOfTheUsers:
         assert "ended without asking the policy for anything" in trajectory.failure.message
 
     def test_that_asks_before_it_opens_is_a_bug(self) -> None:
-        with pytest.raises(ValueError, match="open with a prompt"):
+        with pytest.raises(ValueError, match="start with a prompt"):
             run(rollout_of("Hasty"), wanted(1))
 
     @pytest.mark.parametrize(
         ("name", "why"),
-        [("NoAgent", "that is a class with `async def attempt`"), ("asyncio", "it is a module")],
+        [("NoAgent", "an agent is a class with `async def attempt`"), ("asyncio", "it is a module")],
     )
-    def test_that_is_none_is_told_so(self, name: str, why: str) -> None:
-        with pytest.raises(UserError, match=f"is no agent: {why}"):
+    def test_a_reference_that_is_not_an_agent_is_refused(self, name: str, why: str) -> None:
+        with pytest.raises(UserError, match=f"is not an agent; {why}"):
             rollout_of(name)
 
     def test_a_misspelt_agent_is_pointed_out(self) -> None:
@@ -217,7 +217,7 @@ class TestTimeouts:
         (trajectory,) = run(rollout_of("Unlucky", retries=0), wanted(1, t0={"trouble": "socket"}))
         assert trajectory.failure is not None
         assert trajectory.failure.kind == "infrastructure"
-        assert trajectory.failure.message == "attempt g0/0 waited in vain: no answer from search:80"
+        assert trajectory.failure.message == "attempt g0/0 timed out: no answer from search:80"
 
     def test_an_attempt_that_hung_once_is_repeated_with_the_same_result(self) -> None:
         asked = wanted(3, t1={"trouble": "hang", "times": 1})

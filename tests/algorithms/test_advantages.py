@@ -340,7 +340,7 @@ def test_gdpo_goes_by_the_parts_alone_that_a_scorer_returned_and_weights_name() 
     torch.testing.assert_close(
         ours[:, 0], gdpo({"right": right.tolist(), "polite": polite.tolist()}, weights)
     )
-    with pytest.raises(UserError, match="gdpo weighs kind, and the scorer returns right"):
+    with pytest.raises(UserError, match="gdpo needs kind, but the scorer returns right"):
         advantages.compute(
             "gdpo", rewards=right[:, None], reward_parts=parts, scorer_weights={"kind": 1.0}, **common
         )
@@ -412,7 +412,7 @@ def test_an_unknown_estimator_is_told_with_all_known_ones() -> None:
         advantages.compute("grop", rewards=torch.ones(1, 1), mask=torch.ones(1, 1))
 
 
-def test_an_unknown_argument_is_told_with_the_nearest_known_one() -> None:
+def test_an_unknown_argument_is_reported_with_the_nearest_known_one() -> None:
     batch = example(seed=1, rows=4, width=3)
     with pytest.raises(UserError, match=r"'grpo' takes no 'normalise_by_std'; .*'normalize_by_std'"):
         estimate("grpo", batch, normalise_by_std=True)

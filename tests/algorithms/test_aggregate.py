@@ -55,7 +55,7 @@ def test_totals_count_tokens_and_the_sequences_that_have_any() -> None:
     assert Totals(4, 2) + Totals(1, 1) == Totals(5, 3)
 
 
-def test_an_unknown_aggregation_or_a_wrong_shape_is_told() -> None:
+def test_an_unknown_aggregation_or_a_wrong_shape_is_reported() -> None:
     with pytest.raises(UserError, match=r"unknown aggregation 'mean'; known: seq-mean-token-mean"):
         aggregate.compute("mean", VALUES, MASK)
     with pytest.raises(UserError, match=r"aggregate: mask has shape \[2, 3\], expected \[3, 3\]"):

@@ -130,7 +130,7 @@ def test_weights_carry_no_gradient_and_masked_tokens_may_hold_anything() -> None
     assert all(value.isfinite() for value in metrics.values())
 
 
-def test_an_unknown_mode_or_level_is_told() -> None:
+def test_an_unknown_mode_or_level_is_reported() -> None:
     with pytest.raises(UserError, match=r"unknown mode 'truncated'; did you mean 'truncate'\?"):
         weights(mode="truncated")
     with pytest.raises(UserError, match="unknown level 'batch'; known: geometric, sequence, token"):

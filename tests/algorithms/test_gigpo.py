@@ -98,6 +98,6 @@ def test_similarity_is_for_text() -> None:
         gigpo(similarity=1.5)
 
 
-def test_an_unknown_mode_is_told() -> None:
+def test_an_unknown_mode_is_reported() -> None:
     with pytest.raises(UserError, match="unknown mode 'std'; known: mean_norm, mean_std_norm"):
         gigpo(mode="std")

@@ -86,7 +86,7 @@ def test_the_float_type_that_goes_in_comes_out(dtype: torch.dtype) -> None:
     assert kl.compute("k3", POLICY.log().to(dtype), REFERENCE.log()).dtype == dtype
 
 
-def test_an_unknown_estimator_is_told() -> None:
+def test_an_unknown_estimator_is_reported() -> None:
     with pytest.raises(UserError, match=r"unknown KL estimator 'k4'"):
         kl.compute("k4", POLICY, REFERENCE)
     with pytest.raises(UserError, match=r"ref_log_prob has shape \[2\], expected \[3\]"):

@@ -347,7 +347,7 @@ def test_a_whole_batch_is_its_own_measure_of_dr_grpos_constant() -> None:
     assert loss_of("ppo", batch, aggregate=mode)[0] == loss_of("ppo", batch, aggregate=mode, norm_tokens=8)[0]
 
 
-def test_an_unknown_loss_or_argument_is_told() -> None:
+def test_an_unknown_loss_or_argument_is_reported() -> None:
     batch = example(seed=1, rows=3, width=3)
     with pytest.raises(UserError, match=r"unknown policy loss 'pop'; known: .*ppo"):
         loss_of("pop", batch)

@@ -131,7 +131,7 @@ def test_without_totals_the_parts_do_not_add_up() -> None:
 
 def test_the_constant_of_dr_grpo_must_be_told_where_parts_have_widths_of_their_own() -> None:
     values = torch.ones(2, 3)
-    with pytest.raises(UserError, match="seq-mean-token-sum-norm needs norm_tokens where totals are given"):
+    with pytest.raises(UserError, match="seq-mean-token-sum-norm needs norm_tokens if totals are given"):
         aggregate.compute("seq-mean-token-sum-norm", values, values, totals=Totals(6, 2))
     assert aggregate.compute("seq-mean-token-sum-norm", values, values) == 1
     assert aggregate.compute("seq-mean-token-sum-norm", values, values, norm_tokens=6) == 0.5

@@ -121,4 +121,4 @@ def test_another_shell_is_a_mistake_in_one_sentence(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", *words]) == 2
-    assert capsys.readouterr().err.startswith("toolwright: toolwright completion bash | zsh | fish: ")
+    assert "expected one shell: toolwright completion bash | zsh | fish\n" in capsys.readouterr().err

@@ -70,7 +70,7 @@ class TestInit:
 
     def test_mistakes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out = ["--out", tmp_path / "made"]
-        assert "'lama' is no architecture that transformers knows" in refused(capsys, "init", "lama", *out)
+        assert "'lama' is not an architecture of transformers" in refused(capsys, "init", "lama", *out)
         assert "a llama model has no layers; its config.json has" in refused(
             capsys, "init", "llama", "layers=2", *out
         )
@@ -174,7 +174,9 @@ class TestConvert:
         out = ["--out", tmp_path / "out"]
         assert "does not exist" in refused(capsys, "convert", tmp_path / "gone", *out)
         assert "is not a checkpoint: it has no state.json" in refused(capsys, "convert", tmp_path, *out)
-        assert "--dtype is for" in refused(capsys, "convert", tmp_path, "--dtype", "float32", *out)
+        assert "--dtype needs a model's folder" in refused(
+            capsys, "convert", tmp_path, "--dtype", "float32", *out
+        )
         other = {"policy": {"model": tiny.decoder(layers=1).state_dict()}}
         saved = checkpoints.save(tmp_path, 1, {"step": 1}, other, keep=1)
         said = refused(capsys, "convert", saved, "--like", folder, *out)
@@ -221,5 +223,5 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(
     assert main(["model", "init", "llama", *words, "--out", str(tmp_path / "huge")]) == 2
     said = capsys.readouterr().err
     assert "14,000,529,000,000 parameters take 56,002 GB, and this machine has " in said
-    assert "make it smaller, with num_hidden_layers=2 hidden_size=64 for instance" in said
+    assert "make it smaller, for example with num_hidden_layers=2 hidden_size=64" in said
     assert not list(tmp_path.iterdir())

@@ -47,9 +47,9 @@ def test_what_does_not_fit_says_what_it_needs(capsys: pytest.CaptureFixture[str]
         (["model=7b", "gpus=0"], "gpus=0: expected a number above 0"),
         (["model=7b", "memory=nan"], "memory=nan: expected a number above 0"),
         (["model=7b", "gpu=h300"], "gpu=h300 is not known; did you mean 'h200'?"),
-        (["model=7b", "gpus"], "'gpus': expected KEY=VALUE"),
+        (["model=7b", "gpus"], "gpus: expected KEY=VALUE"),
         (["model=7b", "contxt=1"], "did you mean 'context'?"),
-        (["model=7b", "context=99"], "are more than context=99 tokens"),
+        (["model=7b", "context=99"], "exceed context=99 tokens"),
     ],
 )
 def test_mistakes(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ def test_a_setting_goes_to_those_that_have_it(capsys: pytest.CaptureFixture[str]
         (["gsm8k_python", "train.steps=many"], "train.steps"),
     ],
 )
-def test_a_mistake_is_told_before_anything_runs(
+def test_a_mistake_is_reported_before_anything_runs(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["recipe", *words, f"run.dir={tmp_path}"]) == 2

@@ -167,10 +167,10 @@ def test_a_run_keeps_the_attempts_of_its_last_steps_as_it_goes(tmp_path: Path) -
     [
         (["list", "--dir", "nowhere"], "there is no folder nowhere"),
         (["lst"], "invalid choice: 'lst'"),
-        (["compare", "plain"], "takes two runs or more"),
+        (["compare", "plain"], "needs two runs or more"),
         (["compare", "plain", "plane"], "no run at plane; did you mean"),
-        (["prune", "plain"], "say what may go"),
-        (["prune", "plain", "--checkpoints", "0"], "a run without a checkpoint cannot go on"),
+        (["prune", "plain"], "name what to remove"),
+        (["prune", "plain", "--checkpoints", "0"], "a run without a checkpoint cannot be resumed"),
         (["prune", "plain", "--keep-attempts", "-1"], "expected a number of steps"),
         (["prune", "plain", "--keep-attempts", "1", "--attempts-before", "2"], "not allowed with"),
     ],

@@ -90,7 +90,7 @@ def test_keys_of_a_block_that_cannot_go_together(complaint: Complaint) -> None:
     ]
     assert complaint(*words).splitlines()[1:] == [
         "  model.width=100 must be a multiple of 2 × model.heads=4",
-        "  algorithm.kl.target=6.0 has nothing to adapt while algorithm.kl.where=none",
+        "  algorithm.kl.target=6.0 has no effect if algorithm.kl.where=none",
         "  algorithm.correction.low=3.0 must be below algorithm.correction.high=2.0",
     ]
 
@@ -182,10 +182,10 @@ def test_mistakes_in_a_users_preset_name_the_file(complaint: Complaint, write: W
             "defaults: [train, override algorithm: gprp]",
             "algorithm=gprp (config mine): unknown preset 'gprp'; ",
         ),
-        ("defaults: [trian]", "trian (config mine): named in the defaults list, but there is no such file"),
+        ("defaults: [trian]", "trian (config mine): the defaults list names it, but there is no such file"),
         (
             "rollout: {samples: 4}",
-            "mine: does not build on `train`; begin the file with\n  defaults:\n    - train",
+            "mine: it does not build on `train`; begin the file with\n  defaults:\n    - train",
         ),
         ("rollout: {samples: 4", "conf/mine.yaml, line 2: not valid YAML"),
         ("defaults: [train]\nrun: {name: '${run.nmae}'}", "run.name: Interpolation key 'run.nmae' not found"),

@@ -47,4 +47,4 @@ def test_a_package_without_names_judges_nothing() -> None:
 
 def test_a_file_without_a_name_in_it_asks_for_the_name() -> None:
     said = MARKED["reward.function"].problem("my_reward.py")
-    assert said == "my_reward.py is a file: say which scorer in it, as my_reward.py:NAME"
+    assert said == "my_reward.py is a file; name the scorer in it, as my_reward.py:NAME"

@@ -36,7 +36,7 @@ def test_a_rate_never_grows_with_the_model() -> None:
 def test_a_rate_that_ruins_a_trained_model_is_warned_of() -> None:
     said = rates.warning("update.critic.lr", 3e-3, 1e-5, 7_600_000_000)
     assert said == (
-        "update.critic.lr=0.003 is far above what a trained model of 7,600M parameters survives; "
+        "update.critic.lr=0.003 is far above what suits a trained model of 7,600M parameters; "
         "1e-05 is usual, and what update.critic.lr=auto takes"
     )
     assert rates.warning("update.critic.lr", 1e-4, 1e-5, 7_600_000_000) is None

@@ -135,9 +135,9 @@ def test_a_configuration_of_before_says_the_same_in_the_keys_of_today(
     assert made.algorithm.selection.oversample == oversample
 
 
-def test_a_key_of_before_on_the_command_line_is_told_what_it_became() -> None:
+def test_a_former_key_on_the_command_line_names_its_replacement() -> None:
     with pytest.raises(UserError) as caught:
         resolve(Source(), ["algorithm.selection.resample_on_correct=true"])
     assert str(caught.value) == (
-        "algorithm.selection.resample_on_correct=true: algorithm.selection.oversample=2 alone turns it on now"
+        "algorithm.selection.resample_on_correct=true: use algorithm.selection.oversample=2"
     )

@@ -68,7 +68,7 @@ def test_a_secret_is_removed_wherever_it_stands(name: str) -> None:
         "model of 11,040 parameters, 32 training tasks, 8 held out",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_without_a_secret_stays(text: str) -> None:
     assert Scrubber(environment={}, home="/home/me").text(text) == text
 
 
@@ -181,7 +181,7 @@ def test_without_a_run_it_is_about_the_machine(
     assert "AbCdEfGh" not in "".join(held.values())
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(
+def test_an_unwritable_place_is_an_error_of_one_sentence(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("taken").touch()

@@ -191,7 +191,7 @@ class TestDisks:
     def test_a_folder_of_temporary_files_that_is_not_there_is_named(self, tmp_path: Path) -> None:
         found = checked("disk of temporary files", TMPDIR=str(tmp_path / "gone"))
         assert (found["status"], found["exit_code"]) == ("warning", 0)
-        assert found["text"].startswith(f"TMPDIR={tmp_path}/gone cannot be written, so that ")
+        assert found["text"].startswith(f"TMPDIR={tmp_path}/gone cannot be written, so ")
         assert found["remedy"] == f"mkdir -p {tmp_path}/gone, or unset TMPDIR"
 
     @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ class TestRay:
         assert found.status == "warning"
         assert f"raylet {process.pid} waits for the head at {head} (Connection refused)" in found.text
 
-    def test_large_folders_of_old_sessions_are_told(
+    def test_large_folders_of_old_sessions_are_reported(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))

@@ -115,7 +115,7 @@ def test_the_exit_code_tells_of_problems(
     [
         (["--only", "memmory"], "no check is called 'memmory'; did you mean 'memory'?"),
         (["no/such/run"], "no run at no/such/run"),
-        (["."], ". is no run folder: it has neither config.yaml nor metrics.jsonl nor log.txt"),
+        (["."], ". is not a run folder: it has neither config.yaml nor metrics.jsonl nor log.txt"),
         (["--with-attempts"], "--with-attempts and --out belong to --report"),
     ],
 )

@@ -22,7 +22,7 @@ def falling(done: float) -> float:
     return 0.8 if done < 0.5 else 0.2
 
 
-def test_a_reward_that_collapses_is_told_with_its_peak(tmp_path: Path) -> None:
+def test_a_reward_that_collapses_is_reported_with_its_peak(tmp_path: Path) -> None:
     rows = steps(40, reward__mean=falling, reward__min=0, reward__max=1, policy__lr=5e-6)
     (only,) = found(written(tmp_path, rows, **TRAINED))
     assert (only.status, only.name) == ("problem", "reward collapse")
@@ -40,14 +40,14 @@ def test_held_out_that_falls_while_training_rises_is_a_warning(tmp_path: Path) -
     assert "stop around step 20" in only.remedy
 
 
-def test_a_gap_that_grows_is_told_with_its_figures(tmp_path: Path) -> None:
+def test_a_gap_that_grows_is_reported_with_its_figures(tmp_path: Path) -> None:
     rows = steps(40, reward__mean=0.5, gap__abs_mean=lambda done: 1e-3 + 0.08 * done)
     (only,) = found(written(tmp_path, rows))
     assert (only.status, only.name) == ("problem", "growing gap")
     assert "algorithm.correction.mode=truncate" in only.remedy
 
 
-def test_a_kl_that_blows_up_is_told_where_there_is_something_to_stay_close_to(tmp_path: Path) -> None:
+def test_a_kl_that_blows_up_is_reported_where_there_is_something_to_stay_close_to(tmp_path: Path) -> None:
     rows = steps(40, reward__mean=0.5, reference__kl=lambda done: 0.01 if done < 0.5 else 4.0)
     (only,) = found(written(tmp_path / "trained", rows, **TRAINED))
     assert (only.name, only.status) == ("KL blow-up", "warning")
@@ -83,7 +83,7 @@ def test_faults_of_form_are_told_unless_they_are_being_unlearned(
     assert named(written(tmp_path, rows)) == names
 
 
-def test_a_rate_that_is_far_too_high_is_told_before_it_does_harm(tmp_path: Path) -> None:
+def test_a_rate_that_is_far_too_high_is_reported_before_it_does_harm(tmp_path: Path) -> None:
     rows = steps(10, reward__mean=0.5, policy__lr=1e-3)
     (only,) = found(written(tmp_path, rows, **TRAINED))
     assert (only.status, only.name) == ("warning", "learning rate too high")
@@ -105,7 +105,7 @@ def test_processes_that_die_are_counted(tmp_path: Path) -> None:
     assert "engine.slots=32" in only.remedy
 
 
-def test_memory_that_was_wanting_is_told(tmp_path: Path) -> None:
+def test_a_lack_of_memory_is_reported(tmp_path: Path) -> None:
     line = "2026-01-01 00:00:00 context 512 tokens, for want of memory beside engine.slots=128\n"
     (only,) = found(written(tmp_path, steps(10, reward__mean=0.5), log=line))
     assert (only.status, only.name) == ("warning", "little memory")
@@ -179,7 +179,7 @@ class TestEndings:
         sick.of_process(unfinished, 1 << 22, "1")
         with (unfinished / "log.txt").open("a") as file:
             file.write(
-                "2026-01-01 00:00:00 run folder x\n2026-01-01 00:00:00 stopped at step 10; go on with: …\n"
+                "2026-01-01 00:00:00 run folder x\n2026-01-01 00:00:00 stopped at step 10; continue with: …\n"
             )
         assert found(unfinished) == []
 
@@ -205,12 +205,12 @@ class TestOtherKinds:
         assert only.name == "loss rises"
         assert only.remedy.startswith("optimizer.lr=0.001 instead of 0.01")
 
-    def test_preferences_that_are_not_learned_are_told(self, tmp_path: Path) -> None:
+    def test_preferences_that_are_not_learned_are_reported(self, tmp_path: Path) -> None:
         rows = steps(40, policy__preference_accuracy=0.5, policy__lr=1e-7)
         (only,) = found(written(tmp_path, rows))
         assert only.name == "preferences not learned"
 
-    def test_a_search_whose_runs_fail_is_told(self, tmp_path: Path) -> None:
+    def test_a_search_whose_runs_fail_is_reported(self, tmp_path: Path) -> None:
         program: dict[str, Any] = {}
         row = {
             "number": 0, "parent": None, "edit": "", "score": 0.0, "sd": 0.0, "mean": 0.0,

@@ -53,7 +53,7 @@ class TestSickRuns:
         (only,) = found(run)
         assert (only.status, only.name) == ("problem", "crashed")
         assert "no answer from http://sums:80" in only.evidence
-        assert "see that the server that it names runs and answers" in only.remedy
+        assert "check that the server that it names runs and answers" in only.remedy
 
     def test_a_tool_that_always_fails(self, warm: Path, tmp_path: Path) -> None:
         run = sick.sums(tmp_path, "broken", warm, sick.tool("Broken"))
@@ -100,7 +100,7 @@ class TestSickRuns:
         run = sick.trained(tmp_path, "raises", f"reward.function={reward}:score")
         (only,) = found(run)
         assert (only.status, only.name) == ("problem", "crashed")
-        assert only.remedy.startswith("mend what it names, then toolwright train")
+        assert only.remedy.startswith("fix what it names, then toolwright train")
 
     def test_a_reward_that_raises_at_times(self, tmp_path: Path) -> None:
         reward = tmp_path / "reward.py"

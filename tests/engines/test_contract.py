@@ -66,7 +66,7 @@ class TestWhatIsSaid:
         answer = ask_one(build(MODEL, ENDLESS), PROMPT, Sampling(max_tokens=30))
         assert answer.text == TOKENIZER.decode(answer.tokens)
 
-    def test_the_version_of_the_weights_is_told(self, build: Build) -> None:
+    def test_the_version_of_the_weights_is_reported(self, build: Build) -> None:
         engine = build(MODEL, TOKENIZER)
         assert ask_one(engine, PROMPT, Sampling()).weights_version == 0
         engine.publish(7)
@@ -241,7 +241,7 @@ class TestWhenATurnEnds:
         assert ask_one(engine, PROMPT, Sampling(max_tokens=3)).tokens
 
     def test_a_prompt_without_tokens_is_the_callers_mistake(self, build: Build) -> None:
-        with pytest.raises(ValueError, match="open with a prompt"):
+        with pytest.raises(ValueError, match="start with a prompt"):
             ask_one(build(MODEL, ENDLESS), [], Sampling())
 
     @pytest.mark.parametrize("length", [1, 2, 3])

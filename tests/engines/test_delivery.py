@@ -76,7 +76,10 @@ def test_tensors_laid_end_to_end_have_the_sum_of_theirs() -> None:
     ("answer", "told"),
     [
         ({"checksum": "12", "differing": []}, "version 3 arrived damaged in worker 1 of it"),
-        ({"checksum": "11", "differing": ["lm_head.weight"]}, "still computes with others: lm_head.weight"),
+        (
+            {"checksum": "11", "differing": ["lm_head.weight"]},
+            "still computes with other values: lm_head.weight",
+        ),
     ],
 )
 def test_every_worker_must_have_them(answer: dict[str, object], told: str) -> None:

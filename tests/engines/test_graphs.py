@@ -173,7 +173,7 @@ def test_ends_and_stops() -> None:
     assert "stop" in {answer.stop for answer in stopped}
 
 
-def test_a_publication_changes_what_is_said_and_a_cancelled_turn_frees_its_slot() -> None:
+def test_a_publication_changes_what_is_sampled_and_a_cancelled_turn_frees_its_slot() -> None:
     engine = engine_of()
     prompts = prompts_of(8)
     before = run(many(engine, prompts, max_tokens=20, temperature=0.0))

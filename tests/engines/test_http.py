@@ -63,11 +63,13 @@ class TestMeeting:
             meet(serve(ids="none").url)
 
     def test_a_missing_url_is_refused(self, meet: Meet) -> None:
-        with pytest.raises(UserError, match=r"engine\.url must say where"):
+        with pytest.raises(UserError, match=r"engine\.url must be the server's address"):
             meet(None)
 
     def test_nobody_there_is_said_at_once(self, meet: Meet) -> None:
-        with pytest.raises(UserError, match=r"engine\.url=http://127\.0\.0\.1:9: .* asked 2 times in vain"):
+        with pytest.raises(
+            UserError, match=r"engine\.url=http://127\.0\.0\.1:9: .* failed 2 times to answer"
+        ):
             meet("http://127.0.0.1:9", params={"retries": 1})
 
     def test_a_model_that_is_not_served(self, serve: Serve, meet: Meet) -> None:
@@ -103,7 +105,7 @@ class TestWhatCannotBeLearnedFrom:
     def test_a_server_without_a_way_for_weights_says_so(self, serve: Serve, meet: Meet) -> None:
         engine = meet(serve().url)
         assert not engine.takes_weights
-        with pytest.raises(UserError, match="takes no weights: start vLLM's server with"):
+        with pytest.raises(UserError, match="does not accept weights: start vLLM's server with"):
             engine.publish(1)
 
     def test_log_probabilities_before_the_temperature_serve_a_temperature_of_1_alone(
@@ -133,7 +135,7 @@ class TestTrouble:
         server = serve()
         engine = meet(server.url, params={"retries": 1})
         server.trouble = [500, 502]
-        with pytest.raises(InfrastructureFailure, match=r"asked 2 times in vain .* 502: out of order"):
+        with pytest.raises(InfrastructureFailure, match=r"failed 2 times to answer .* 502: out of order"):
             ask_one(engine, PROMPT, Sampling())
 
     def test_a_request_that_the_server_refuses_is_not_repeated(self, serve: Serve, meet: Meet) -> None:
@@ -149,7 +151,7 @@ class TestTrouble:
         server = StubServer(make("native", MODEL, ENDLESS))
         with server:
             engine = meet(server.url, params={"retries": 2})
-        with pytest.raises(InfrastructureFailure, match="asked 3 times in vain"):
+        with pytest.raises(InfrastructureFailure, match="failed 3 times to answer"):
             ask_one(engine, PROMPT, Sampling())
 
     def test_a_turn_that_is_given_up_hangs_up(self, serve: Serve, meet: Meet) -> None:

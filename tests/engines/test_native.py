@@ -244,7 +244,7 @@ class TestAFaultInTheEngine:
         assert idle(engine)
 
 
-@pytest.mark.filterwarnings("ignore:this machine announces AMX")
+@pytest.mark.filterwarnings("ignore:this machine reports AMX")
 class TestPrecision:
     def test_float32_is_exact_and_bfloat16_does_not_claim_to_be(self) -> None:
         assert engine_of(tiny.decoder()).exact

@@ -136,7 +136,10 @@ class TestAServerThatTakesNoWeights:
         return StubServer(make("native", decoder, tokenizer))
 
     def test_nothing_is_trained_with_it(self, tmp_path: Path, stub: StubServer) -> None:
-        with stub, pytest.raises(UserError, match=r"takes no weights, so it can evaluate .* cannot train"):
+        with (
+            stub,
+            pytest.raises(UserError, match=r"does not accept weights, so it can evaluate .* but not train"),
+        ):
             runs.trained(tmp_path, "engine.name=http", f"engine.url={stub.url}")
         assert not list(tmp_path.glob("*/metrics.jsonl"))
 

@@ -32,7 +32,7 @@ LONG = Sampling(max_tokens=100_000, seed=1)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
-def test_without_the_package_it_is_said_where_to_find_it() -> None:
+def test_a_missing_package_says_where_to_find_it() -> None:
     with pytest.raises(UserError, match=r"vllm is not installed; docs/engines\.md"):
         VllmEngine(
             schema.EngineConfig(name="vllm"), decoder=tiny.decoder(), tokenizer=ENDLESS, dtype=torch.float32

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.vllm,
     pytest.mark.xdist_group("vllm gpu"),
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
 ]
 NEAR = 0.05  # of a log-probability in bfloat16, on average over a turn
 
@@ -103,7 +103,7 @@ def test_memory_is_given_back_for_the_learner_and_taken_again(engine: VllmEngine
     agree(engine, model)
 
 
-def test_its_death_is_told(engine: VllmEngine) -> None:
+def test_its_death_is_reported(engine: VllmEngine) -> None:
     engine.process.process.kill()
     with pytest.raises(InfrastructureFailure, match="died"):
         ask_one(engine, PROMPT, Sampling(max_tokens=1000))

@@ -73,7 +73,7 @@ def test_it_reads_and_writes_nothing_of_the_users(tmp_path: Path) -> None:
     assert lines[-1] == "[]"
 
 
-def test_what_is_readable_is_read_and_not_written(tmp_path: Path) -> None:
+def test_readable_files_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows").write_text("three rows")
     source = (
@@ -129,7 +129,7 @@ LEAVES = (
 )
 
 
-def test_what_it_leaves_running_ends_with_it(tmp_path: Path) -> None:
+def test_processes_that_a_command_leaves_running_end_with_it(tmp_path: Path) -> None:
     (trajectory,) = sandboxed(tmp_path, LEAVES)
     assert printed(trajectory) == ["left"]
     assert agents_alive(tmp_path) == []
@@ -162,7 +162,7 @@ def test_a_crash_and_a_signal_are_failures_by_their_exit_codes(tmp_path: Path) -
     assert "exited with 139" in failure(trajectory)
 
 
-def test_what_the_machine_cannot_give_is_said(
+def test_what_the_machine_cannot_give_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(layers, "missing", lambda: {"network": "Operation not permitted"})

@@ -35,11 +35,11 @@ async def ask(api: AsyncOpenAI, **more: Any) -> str:
 
 def test_an_unknown_key_is_refused_in_the_form_of_each_protocol() -> None:
     async def program(address: AttemptAddress, attempt: Attempt) -> None:
-        with pytest.raises(openai.AuthenticationError, match="the key of no attempt"):
+        with pytest.raises(openai.AuthenticationError, match="does not belong to any attempt"):
             await ask(client(address, "tw-another"))
         url = address.url.partition("/attempt/")[0]
         wrong = AsyncAnthropic(base_url=url, api_key="tw-another", max_retries=0)
-        with pytest.raises(anthropic.AuthenticationError, match="the key of no attempt") as refused:
+        with pytest.raises(anthropic.AuthenticationError, match="does not belong to any attempt") as refused:
             await wrong.messages.create(model="m", max_tokens=4, messages=GO)
         assert refused.value.body["error"]["type"] == "authentication_error"  # type: ignore[index]
         await ask(client(address))
@@ -77,7 +77,7 @@ def test_the_address_of_one_attempt_with_the_key_of_another_is_refused() -> None
         while len(seen) < 2:
             await asyncio.sleep(0.01)
         mixed = AsyncOpenAI(base_url=f"{address.url}/v1", api_key=seen[1 - index].key, max_retries=0)
-        with pytest.raises(openai.PermissionDeniedError, match="the key of another attempt"):
+        with pytest.raises(openai.PermissionDeniedError, match="but the key to another"):
             await ask(mixed)
         await ask(client(address))
 

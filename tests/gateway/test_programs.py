@@ -85,7 +85,7 @@ class TestCommand:
         assert item["solution_str"] == "it is 42"
         assert final_turn(item)["solution_str"] == "it is 42"
 
-    def test_what_it_printed_may_be_a_log(self, tmp_path: Path) -> None:
+    def test_printed_output_may_be_a_log_instead_of_the_answer(self, tmp_path: Path) -> None:
         agent = {**command(tmp_path, "ask('go'); print('starting')"), "answer": "transcript"}
         (trajectory,) = run(agent)
         assert of_attempt(trajectory)["solution_str"] == trajectory.response
@@ -188,11 +188,11 @@ class TestCommand:
         made = run(agent, count=3)
         assert [t.failure for t in made] == [None] * 3
 
-    def test_one_that_cannot_be_started_is_heard_of_at_once(self) -> None:
+    def test_a_command_that_cannot_be_started_fails_at_once(self) -> None:
         with pytest.raises(UserError, match="there is no program 'no-such-program'"):
             run({"command": "no-such-program --now"})
 
-    def test_a_script_that_is_not_there_is_heard_of_at_once(self) -> None:
+    def test_a_missing_script_fails_at_once(self) -> None:
         with pytest.raises(UserError, match=r"there is no file 'my_agnt\.py' for python3 to run"):
             run({"command": "python3 my_agnt.py --fast"})
 
@@ -274,7 +274,7 @@ class TestService:
         assert [t.failure for t in made] == [None] * 3
         assert {of_attempt(t)["solution_str"] for t in made} == {"41"}
 
-    def test_or_a_later_call_does(self, service: Service) -> None:
+    def test_a_later_call_can_end_the_attempt_instead(self, service: Service) -> None:
         (trajectory,) = run({"url": service.url + "/later"})
         assert trajectory.failure is None
         assert of_attempt(trajectory)["solution_str"] == "40"
@@ -294,7 +294,7 @@ class TestService:
         assert "answered 422: not today" in failure(trajectory)
 
     @pytest.mark.parametrize("url", ["localhost:9000/run", "http:///run", "ftp://127.0.0.1/run"])
-    def test_an_address_that_is_none_is_heard_of_at_once(self, url: str) -> None:
+    def test_an_invalid_address_fails_at_once(self, url: str) -> None:
         with pytest.raises(UserError, match=r"rollout\.agent\.url: expected an address such as http://"):
             run({"url": url})
 

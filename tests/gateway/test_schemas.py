@@ -105,7 +105,7 @@ def test_the_log_probabilities_are_those_of_the_whole_distribution() -> None:
     [
         ({"type": "json_schema", "json_schema": {"name": "x"}}, {}, "response_format: expected text"),
         ({"type": "json_schema", "json_schema": {"schema": {"type": "king"}}}, {}, "cannot be followed"),
-        (FORMAT, {"tools": [{"type": "function", "function": {"name": "a"}}]}, "where tools are offered"),
+        (FORMAT, {"tools": [{"type": "function", "function": {"name": "a"}}]}, "if tools are offered"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_in_words(form: Any, more: dict[str, Any], words: str) -> None:

@@ -184,7 +184,7 @@ def test_thoughts_that_a_client_leaves_out_are_kept() -> None:
     is_what_was_sampled([trajectory], engine)
 
 
-def test_what_only_resembles_a_turn_is_none() -> None:
+def test_a_message_that_only_resembles_a_turn_is_not_taken_for_it() -> None:
     said = MessageKey("assistant", "it is 5")
     assert not MessageKey("assistant", "it is 6").means(said)
     assert not MessageKey("user", "it is 5").means(said)

@@ -54,7 +54,7 @@ def test_an_object_of_this_process_is_held_for_as_long_as_it_is_used() -> None:
     reference = word.partition("=")[2]
     assert registry.load_object(reference)("") == 1.0
     request.close()
-    with pytest.raises(tw.UserError, match="lives in the Python script or notebook"):
+    with pytest.raises(tw.UserError, match="is defined in the Python script or notebook"):
         registry.load_object(reference)
 
 
@@ -82,7 +82,7 @@ def test_an_object_of_this_process_is_held_for_as_long_as_it_is_used() -> None:
         ({"model": 5}, "model=5: expected a folder, found an int"),
     ],
 )
-def test_what_is_not_what_it_should_be_is_refused_in_a_sentence(own: dict[str, Any], said: str) -> None:
+def test_an_argument_of_the_wrong_kind_is_refused_in_one_sentence(own: dict[str, Any], said: str) -> None:
     assert said in refused(**own)
 
 
@@ -118,7 +118,7 @@ def nested() -> Any:
 )
 def test_what_no_other_process_can_import_does_not_travel_to_ray(reward: Any, why: str) -> None:
     told = refused("runtime=ray", reward=reward)
-    assert "cannot travel to Ray's workers" in told
+    assert "cannot be sent to Ray's workers" in told
     assert why in told
     assert "define it at the top of a module" in told
 
@@ -126,7 +126,7 @@ def test_what_no_other_process_can_import_does_not_travel_to_ray(reward: Any, wh
 def test_what_a_script_defines_does_not_travel_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(louder, "__module__", "__main__")
     told = refused("runtime=ray", tools=[louder])
-    assert "tools=louder cannot travel to Ray's workers: it is defined in a script or a notebook" in told
+    assert "tools=louder cannot be sent to Ray's workers: it is defined in a script or a notebook" in told
 
 
 def test_tasks_are_made_here_so_they_need_not_travel() -> None:
@@ -240,6 +240,6 @@ def test_a_run_with_objects_is_resumed_with_them(tmp_path: Path) -> None:
         break
     trainer.close()
     resumed = ("run.name=run", "run.resume=true", f"run.dir={tmp_path}")
-    with pytest.raises(tw.UserError, match=r"'python:reward' lives in the Python script or notebook"):
+    with pytest.raises(tw.UserError, match=r"'python:reward' is defined in the Python script or notebook"):
         tw.Trainer(*resumed)
     assert [step.number for step in tw.Trainer(*resumed, reward=reward)] == [2, 3]

@@ -79,7 +79,7 @@ def test_a_closed_trainer_says_how_to_go_on(tmp_path: Path) -> None:
     trainer = small(tmp_path)
     trainer.close()
     trainer.close()
-    with pytest.raises(tw.UserError, match=r"is closed; go on with Trainer\('run.name=run', "):
+    with pytest.raises(tw.UserError, match=r"is closed; continue with Trainer\('run.name=run', "):
         trainer.run()
     with pytest.raises(tw.UserError, match="has no model"):
         trainer.save(tmp_path / "out")

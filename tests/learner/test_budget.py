@@ -62,9 +62,7 @@ def test_a_pass_that_memory_has_no_room_for_is_done_in_smaller_parts(monkeypatch
     assert all(torch.equal(before[name], p) for name, p in cramped.decoder.named_parameters())
     cramped.budget.tokens = most
     monkeypatch.setattr(cramped, "_update", no_room)
-    with pytest.raises(
-        UserError, match=rf"no room .* one sequence of {most} tokens; what helps: model\.grad"
-    ):
+    with pytest.raises(UserError, match=rf"no memory .* one sequence of {most} tokens; set model\.grad"):
         cramped.update(batch, objective)
 
 
@@ -89,7 +87,7 @@ def test_an_error_that_is_not_about_memory_is_raised(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError(), CUBLAS], ids=["torch", "cublas"])
 @pytest.mark.parametrize("kind", ["statistics", "policy", "values", "critic"])
-def test_so_is_every_pass_wherever_memory_ends(
+def test_every_pass_is_divided_wherever_memory_ends(
     kind: str, error: RuntimeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second part is where memory ends, so that the first has left something behind."""

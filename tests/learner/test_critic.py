@@ -11,7 +11,7 @@ import torch
 from toolwright.config import schema
 from toolwright.learner.critic import Critic
 
-pytestmark = pytest.mark.filterwarnings("ignore:this machine announces AMX")
+pytestmark = pytest.mark.filterwarnings("ignore:this machine reports AMX")
 
 
 def critic_of(*, lr: float = 0.01, clip: float = 10.0, **settings: Any) -> Critic:

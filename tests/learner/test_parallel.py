@@ -179,7 +179,7 @@ def test_losses_gradients_and_weights_are_those_of_one_process(ranks: Ranks, lay
         ),
     ],
 )
-def test_so_they_are_whatever_the_algorithm_asks_of_a_pass(ranks: Ranks, layout: str, algorithm: str) -> None:
+def test_parallel_passes_agree_for_every_algorithm(ranks: Ranks, layout: str, algorithm: str) -> None:
     assert_as_alone(ranks, LAYOUTS[layout], algorithm, UNTIED)
 
 
@@ -256,7 +256,7 @@ def test_a_rank_may_have_no_token_of_a_pass(ranks: Ranks) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:this machine announces AMX")
+@pytest.mark.filterwarnings("ignore:this machine reports AMX")
 @pytest.mark.parametrize("layout", ["sequence", "tensor"])
 @pytest.mark.parametrize("rank", [0, 3], ids=["", "adapter"])
 def test_half_precision_is_as_near_as_it_is_in_one_process(ranks: Ranks, layout: str, rank: int) -> None:

@@ -19,7 +19,7 @@ from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy
 
-pytestmark = pytest.mark.filterwarnings("ignore:this machine announces AMX")
+pytestmark = pytest.mark.filterwarnings("ignore:this machine reports AMX")
 PLAIN = Objective(schema.Algorithm(), norm_tokens=16)
 
 

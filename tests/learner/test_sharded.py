@@ -226,7 +226,7 @@ class TestACheckpointOfTwoRanks:
         damaged.write_bytes(content)
         for said in (*ranks(2, refused, path), *ranks(1, refused, path)):
             assert said.startswith(f"checkpoint {path} cannot be read: ")
-        with pytest.raises(checkpoints.BrokenCheckpoint, match="its checksum is not that of what was"):
+        with pytest.raises(checkpoints.BrokenCheckpoint, match="its checksum differs from the"):
             checkpoints.load(path)
 
     def test_a_checkpoint_of_another_model_is_refused_over_ranks(
@@ -346,7 +346,7 @@ def test_offload_and_recomputing_change_nothing(ranks: Ranks) -> None:
     assert_same(found, learn(learner_of("ppo"), range(1, 3)))
 
 
-@pytest.mark.filterwarnings("ignore:this machine announces AMX")
+@pytest.mark.filterwarnings("ignore:this machine reports AMX")
 def test_half_precision_is_as_near_as_it_is_in_one_process(ranks: Ranks) -> None:
     found, alone = ranks(2, sparing, "bfloat16")[0], sparing(ALONE, "bfloat16")
     for one, other in zip(found, alone, strict=True):
@@ -363,7 +363,7 @@ def test_recomputing_gives_the_same_bits_in_one_process() -> None:
 def test_offload_without_ranks_is_refused() -> None:
     config = config_of("grpo")
     update = config.update.model_copy(update={"optimizer_state": "host"})
-    with pytest.raises(UserError, match=r"optimizer_state=host is of a learner over ranks"):
+    with pytest.raises(UserError, match=r"optimizer_state=host needs a learner over ranks"):
         Learner(config.model_copy(update={"update": update}), tiny.decoder(), max_turns=1)
 
 

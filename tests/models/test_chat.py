@@ -212,7 +212,7 @@ class TestClip:
             assert "…" in cut
             assert len(made.quote(cut).tokens) <= most + 8, "cut tokens may come apart at the edges"
 
-    def test_of_a_long_text_says_how_long_it_was(self) -> None:
+    def test_a_shortened_text_says_how_long_it_was(self) -> None:
         made = tokenizer("chatml")
         cut = made.clip("begin " + "0123456789" * 100_000 + " end", 100)
         assert cut.startswith("begin ")

@@ -95,7 +95,7 @@ class TestTheModel:
     def test_an_architecture_of_another_family(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(model_type="mamba"))
         message = complaint(partial(huggingface.load, fast=True), folder)
-        assert "it is a 'mamba' model, and the fast path knows llama, mistral, qwen2, qwen3" in message
+        assert "it is a 'mamba' model, but the fast path takes llama, mistral, qwen2, qwen3" in message
         assert "model.fast=auto runs it by its own forward" in message
 
     def test_an_architecture_that_nobody_knows(self, folder: Path) -> None:
@@ -106,11 +106,11 @@ class TestTheModel:
     def test_a_model_that_writes_nothing(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(model_type="vit"))
         message = complaint(huggingface.read_shape, folder)
-        assert "holds a 'vit' model, which is no causal language model" in message
+        assert "holds a 'vit' model, which is not a causal language model" in message
 
     def test_a_config_that_does_not_say_how_wide_it_is(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.pop("hidden_size"))
-        assert "config.json does not say hidden_size" in complaint(huggingface.load, folder)
+        assert "config.json has no hidden_size" in complaint(huggingface.load, folder)
 
     def test_no_weights(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
@@ -208,13 +208,13 @@ class TestTheTokenizer:
 
     def test_no_end_token_anywhere(self, folder: Path) -> None:
         change(folder / "tokenizer_config.json", lambda config: config.pop("eos_token"))
-        assert "no end-of-sequence token" in complaint(Tokenizer.load, folder)
+        assert "names an end-of-sequence token" in complaint(Tokenizer.load, folder)
 
     def test_no_chat_template(self, folder: Path) -> None:
         change(folder / "tokenizer_config.json", lambda config: config.pop("chat_template"))
         tokenizer = Tokenizer.load(folder)
         message = complaint(lambda _: tokenizer.render(MESSAGES), folder)
-        assert "has no chat template; put one into chat_template.jinja beside it" in message
+        assert "has no chat template; write one into chat_template.jinja beside it" in message
 
     def test_chat_template_jinja_wins_over_the_tokenizer_config(self, folder: Path) -> None:
         (folder / "chat_template.jinja").write_text("{{ messages[0].content }} é!", encoding="utf-8")
@@ -250,7 +250,7 @@ class TestTheTokenizer:
         (folder / "generation_config.json").write_text('{"eos_token_id": [5, 5000, -1]}')
         assert Tokenizer.load(folder).end_tokens == {1, 5}
 
-    def test_where_no_token_has_the_only_end_nothing_ends_and_that_is_said(
+    def test_where_no_token_has_the_only_end_nothing_ends_and_that_is_reported(
         self, folder: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         change(folder / "tokenizer_config.json", lambda config: config.pop("eos_token"))

@@ -34,7 +34,7 @@ def test_a_folder_without_a_config_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_fresh_decoder_has_two_settings() -> None:
-    with pytest.raises(ValueError, match="a fresh decoder has"):
+    with pytest.raises(ValueError, match="a new decoder takes only"):
         schema.Model(config={"rope_theta": 1.0})
     plain = schema.Model(config={"qk_norm": False}, context=32)
     decoder, _ = building.build_model(plain, "ab", seed=0)

@@ -213,7 +213,7 @@ def test_positions_that_depend_on_the_longest_neighbour_end_before_they_do(tmp_p
     assert huggingface.load(tmp_path, context=16).shape.context == 16
 
 
-def test_sizes_that_do_not_go_together_are_told(tmp_path: Path) -> None:
+def test_sizes_that_do_not_go_together_are_reported(tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
     config = transformers.MixtralConfig(
         **sizes, num_key_value_heads=4, vocab_size=40, num_local_experts=2, num_experts_per_tok=3
@@ -223,7 +223,7 @@ def test_sizes_that_do_not_go_together_are_told(tmp_path: Path) -> None:
         huggingface.load(tmp_path)
 
 
-def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
+def test_numbers_that_are_none_are_reported(tmp_path: Path) -> None:
     model = random_model("gpt2")
     with torch.no_grad():
         model.transformer.ln_f.bias[3] = float("inf")

@@ -149,7 +149,7 @@ class TestTokens:
         assert tokenizer.lengths([tokenizer.render(PROMPTS[2])]) == [len(written.tokens)]
 
     def test_a_language_model_sees_nothing(self) -> None:
-        with pytest.raises(UserError, match="the prompt has images, and the model sees none"):
+        with pytest.raises(UserError, match="the prompt has images, but the model takes none"):
             Tokenizer.bytes().opening(PROMPTS[0])
 
 
@@ -292,7 +292,7 @@ class TestLearning:
         attempt = Trajectory(Task("0", PROMPTS[0]), group="0")
         attempt.append(Segment("prompt", [10, 11], images=[name_of(url("red"))]))
         attempt.append(Segment("policy", [12], [-1.0]))
-        with pytest.raises(UserError, match="the model sees none: transformers cannot build"):
+        with pytest.raises(UserError, match="the model takes none: transformers cannot build"):
             statistics(decoder, Batch.pack([attempt]), temperature=1.0)
 
 

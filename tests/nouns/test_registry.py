@@ -97,7 +97,7 @@ class TestReferences:
 
     def test_what_cannot_be_called_is_none_of_its_kind(self, package: Path, tmp_path: Path) -> None:
         file = write(tmp_path / "mine.py", "NUMBER = 3\n")
-        with pytest.raises(UserError, match="is no shape: it is a int"):
+        with pytest.raises(UserError, match="is not a shape; it is a int"):
             registry_of(package).get(f"{file}:NUMBER")
 
     def test_a_module_reference_names_an_object(self) -> None:
@@ -146,7 +146,7 @@ class TestReferences:
         with pytest.raises(UserError, match=r"has no 'sqare'; did you mean 'square'\?"):
             load_object(f"{file}:sqare")
 
-    def test_a_fault_inside_the_users_file_is_told_with_its_line(self, tmp_path: Path) -> None:
+    def test_a_fault_inside_the_users_file_is_reported_with_its_line(self, tmp_path: Path) -> None:
         file = write(tmp_path / "faulty.py", "import no_such_module_anywhere\n")
         for _ in range(2):  # half a module is not kept for the next time
             with pytest.raises(UserError, match=r"ModuleNotFoundError: .*no_such_module_anywhere.*line 1"):

@@ -61,11 +61,11 @@ def test_failed_attempts_count_nowhere_but_as_failed() -> None:
     assert found.counts["failed"] == 1
     assert found.estimate("accuracy").value == 0.75
     assert found.estimate("pass_at_2").tasks == 1
-    with pytest.raises(UserError, match="not one of 1 held-out attempts could be scored: lost"):
+    with pytest.raises(UserError, match="none of the 1 held-out attempts could be scored: lost"):
         EvaluationResult.of(attempts("a", [None]))
 
 
-def test_of_many_reasons_why_nothing_was_scored_the_first_are_told() -> None:
+def test_of_many_reasons_why_nothing_was_scored_the_first_are_reported() -> None:
     lost = attempts("a", [None] * 9)
     for number, one in enumerate(lost):
         one.failure = Failure("task", f"reason {number // 2}")
@@ -86,7 +86,7 @@ def test_sources_are_told_apart_where_there_are_several() -> None:
 
 
 def test_a_run_folder_keeps_evaluations_and_the_last_one_of_a_step_counts(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="keeps no evaluation"):
+    with pytest.raises(UserError, match="has no evaluation"):
         last_evaluation(tmp_path)
     first, second = (EvaluationResult.of(attempts("a", [answer])) for answer in ("3", "2"))
     lines = [first.as_line(0), first.as_line(5), second.as_line(5)]
@@ -94,7 +94,7 @@ def test_a_run_folder_keeps_evaluations_and_the_last_one_of_a_step_counts(tmp_pa
     assert read_evaluations(tmp_path) == {0: first, 5: second}
     assert last_evaluation(tmp_path) == second
     (tmp_path / FILE).write_text('{"step": 1, "tasks": [{"name": "x"}], "counts": {}}\n')
-    with pytest.raises(UserError, match="is no file of evaluations"):
+    with pytest.raises(UserError, match="is not a file of evaluations"):
         read_evaluations(tmp_path)
 
 

@@ -133,4 +133,4 @@ def test_a_receiver_out_of_reach_is_said_in_the_log(run: Path, monkeypatch: pyte
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     settings = {"otel": {"endpoint": "http://127.0.0.1:9", "attempts": 1}}
     said = tracked(run, settings, steps=1)
-    assert "is OTEL_EXPORTER_OTLP_ENDPOINT right?" in said[0]
+    assert "check OTEL_EXPORTER_OTLP_ENDPOINT" in said[0]

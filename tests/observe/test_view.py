@@ -101,7 +101,7 @@ def test_many_steps_are_cut_unless_full(run: Path, view: View) -> None:
     for step in range(7, 40):
         save(run / "rollouts" / f"step_{step:06d}.parquet", attempts)
     text = view()
-    assert "15 steps between are left out" in text
+    assert "15 steps in between are left out" in text
     assert len(text.splitlines()) < 32
     assert len(view("--full").splitlines()) >= 40
 

@@ -47,7 +47,7 @@ def view(run: Path, play: Play, *, size: tuple[int, int] = (100, 30)) -> None:
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "it did not happen in time"
         await pilot.pause(0.02)
     await pilot.pause()
 
@@ -405,7 +405,7 @@ def test_an_attempt_whose_file_is_gone_says_so(run: Path) -> None:
         await pilot.press("enter")
         said = [notice.message for notice in app._notifications]
         assert len(said) == 1
-        assert "cannot be read as rollouts" in said[0] or "not there any more" in said[0]
+        assert "cannot be read as rollouts" in said[0] or "no longer exist" in said[0]
         assert lines_of(app)[0].startswith("step 5 s5-apple attempt 0")
 
     view(run, play)

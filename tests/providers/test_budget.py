@@ -50,7 +50,7 @@ def test_negative_usage_does_not_refill_a_budget() -> None:
     assert budget.spent == Amount(calls=1)
 
 
-def test_what_could_pass_a_limit_is_not_asked() -> None:
+def test_a_call_that_could_exceed_a_limit_is_not_made() -> None:
     inner = Simulated()
     for budget in (SpendingBudget(dollars=0.05), SpendingBudget(tokens=20), SpendingBudget(calls=0)):
         with pytest.raises(BudgetSpent, match="the budget is spent"):

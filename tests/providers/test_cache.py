@@ -107,7 +107,7 @@ def test_at_the_same_time_it_is_asked_once(tmp_path: Path) -> None:
     assert sorted(answer.cached for answer in answers) == [False] + [True] * 7
 
 
-def test_who_gives_up_does_not_lose_what_is_paid_for(tmp_path: Path) -> None:
+def test_a_cancelled_call_keeps_the_reply_that_was_paid_for(tmp_path: Path) -> None:
     inner = Simulated(pause_s=0.05)
 
     async def give_up_and_ask_again(chat: Cached) -> ChatReply:
@@ -168,7 +168,7 @@ def test_a_file_that_another_process_is_about_to_create_is_awaited(tmp_path: Pat
     commit.join()
 
 
-def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
+def test_a_stored_reply_survives_kill_9(tmp_path: Path) -> None:
     running = child(tmp_path / "c", "killed")
     assert running.stdout is not None
     lines = [running.stdout.readline() for _ in range(40)]
@@ -188,7 +188,7 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     assert inner.asked == []
 
 
-def test_a_file_that_is_no_cache_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_no_cache_is_reported(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("something else entirely, and long enough to be looked at " * 20)
     with pytest.raises(UserError, match="cannot be used as a file of answers"):
         asked(tmp_path / "c", Simulated(), once(seed=1))

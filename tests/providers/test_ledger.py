@@ -85,7 +85,7 @@ def test_processes_write_whole_lines(tmp_path: Path) -> None:
     assert calls == {"": 600, "m0": 200, "m1": 200, "m2": 200}
 
 
-def test_what_the_budget_refused_was_no_call(tmp_path: Path) -> None:
+def test_a_call_that_the_budget_refused_is_not_in_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     chat = Recorded(
         Budgeted(Simulated(), SpendingBudget(calls=1), price=Price(input=0, output=0)), path, provider="p"
@@ -100,7 +100,7 @@ def test_what_the_budget_refused_was_no_call(tmp_path: Path) -> None:
     assert total(path)[""].paid.calls == 1
 
 
-def test_a_ledger_that_cannot_be_written_is_said_before_anything_is_paid_for(tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_written_is_reported_before_anything_is_paid_for(tmp_path: Path) -> None:
     inner = Simulated()
     chat = Recorded(inner, tmp_path, provider="p")  # a folder
     with pytest.raises(UserError, match="cannot be written as a ledger"):

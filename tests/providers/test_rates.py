@@ -86,14 +86,14 @@ def test_the_last_try_says_how_many_there_were() -> None:
 
 
 @pytest.mark.parametrize("error", [TaskFailure("too long"), UserError("no such model"), ValueError("bug")])
-def test_what_will_not_pass_is_raised_at_once(error: Exception) -> None:
+def test_a_permanent_error_is_raised_at_once(error: Exception) -> None:
     inner = Simulated(lambda n: error)
     with pytest.raises(type(error)):
         asyncio.run(Retrying(inner, retries=5, first_s=0.001).complete(said("x"), **ASK))
     assert len(inner.asked) == 1
 
 
-def test_a_server_that_says_how_long_to_wait_is_heard() -> None:
+def test_retry_after_of_a_server_is_honoured() -> None:
     chat = Retrying(Simulated(), retries=3, first_s=0.01)
     assert chat._pause(0, 7.0) == 7.0
     assert chat._pause(0, 10_000.0) == 60.0

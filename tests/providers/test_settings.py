@@ -74,6 +74,6 @@ def test_an_unknown_provider_is_named() -> None:
         open_chat(ChatSettings(provider="opnai", model="x", price=0))  # type: ignore[arg-type]
 
 
-def test_a_folder_that_is_no_model_is_said_without_loading_anything(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_model_is_reported_without_loading_anything(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not a model folder: it has no config.json"):
         check(ChatSettings(provider="engine", model=str(tmp_path)))

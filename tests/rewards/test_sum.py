@@ -275,7 +275,10 @@ def test_a_pattern_that_never_ends_is_killed_and_an_invalid_one_is_an_error_at_o
         ({"params": {"gsm8k": {"strickt": True}}}, "did you mean 'strict'"),
         ({"params": {"gsm8k": {"strict": "perhaps"}}}, "reward.params.gsm8k.strict='perhaps' does not work"),
         ({"params": {"gsm8k": {"solution_str": "x"}}}, "is set by the run"),
-        ({"params": {"math": {"strict": True}}}, "reward.params.math belongs to no scorer of this run"),
+        (
+            {"params": {"math": {"strict": True}}},
+            "reward.params.math does not belong to a scorer of this run",
+        ),
         ({"params": {"gsm": {"strict": True}}}, "did you mean 'gsm8k'"),
         ({"function": "length"}, "scorer 'length' needs the setting reward.params.length.most"),
     ],

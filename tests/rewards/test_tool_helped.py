@@ -86,5 +86,5 @@ def test_answers_in_words_are_found_as_words() -> None:
 
 
 def test_alone_it_says_nothing_and_is_refused() -> None:
-    with pytest.raises(UserError, match="adds to one that says right or wrong"):
+    with pytest.raises(UserError, match="does not say whether an answer is right"):
         scorer("gsm8k", function="tool_helped")

@@ -215,7 +215,9 @@ def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_pa
     trainer.config = trainer.config.model_copy(update={"run": config.run, "runtime": config.runtime})
     trainer.learn = dying  # type: ignore[method-assign]
     folder = RunFolder.claim(config.run, made_of=["x"])
-    with pytest.raises(UserError, match=r"policy was lost in .*learner_restarts=1 times; go on with: toolw"):
+    with pytest.raises(
+        UserError, match=r"policy was lost in .*learner_restarts=1 times; continue with: toolw"
+    ):
         list(trainer.steps(folder, command=["toolwright"]))
     assert [row["step"] for row in metrics(folder.path)] == [0, 1, 2]
     noted = [json.loads(line) for line in (folder.path / "incidents.jsonl").read_text().splitlines()]

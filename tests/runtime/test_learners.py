@@ -90,7 +90,7 @@ def test_no_answer_within_its_limit_is_a_loss(group: Group) -> None:
 
 
 def test_a_critic_that_is_gone_is_a_loss(group: Group) -> None:
-    group.assert_lost("cannot go on with ask_critic: critic was lost", "ask_critic")
+    group.assert_lost("cannot continue with ask_critic: critic was lost", "ask_critic")
     assert not group.named
 
 

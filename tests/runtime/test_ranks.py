@@ -209,5 +209,5 @@ def test_a_layout_that_does_not_go_with_the_model_is_refused_before_anything_sta
 
 
 def test_an_engine_cannot_stand_on_sharded_weights() -> None:
-    with pytest.raises(UserError, match="cannot stand on weights that are sharded"):
+    with pytest.raises(UserError, match="cannot use sharded weights"):
         configured(*ranks(2), "runtime.placement.colocate=yes")

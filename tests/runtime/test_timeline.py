@@ -33,7 +33,7 @@ def test_a_resumed_run_leaves_one_history(tmp_path: Path) -> None:
     assert [row["args"]["step"] for row in json.loads(timeline.path.read_text())] == [1, 2]
 
 
-def test_a_stage_under_way_is_told_and_one_that_ended_is_an_event() -> None:
+def test_a_stage_under_way_is_reported_and_one_that_ended_is_an_event() -> None:
     stages = Stages("policy")
     with stages.stage("learn"), stages.awaiting("reference.statistics"):
         assert [open.stage for open in stages.current] == ["learn"]

@@ -94,7 +94,7 @@ def test_a_mistake_is_named(
 
 
 @pytest.mark.parametrize(("path", "param"), [(CHAT, "messages"), (TEXT, "prompt")])
-def test_what_is_too_long_is_called_by_its_name(served: Served, path: str, param: str) -> None:
+def test_a_prompt_that_is_too_long_is_named(served: Served, path: str, param: str) -> None:
     long = {"prompt": "x" * 600} if path == TEXT else {"messages": [{"role": "user", "content": "x" * 600}]}
     code, body = served.ask("POST", path, {**good(path), **long})
     assert (code, body["error"]["param"], body["error"]["code"]) == (400, param, "context_length_exceeded")

@@ -207,8 +207,8 @@ def test_a_line_of_feedback_that_was_cut_short_is_left_out(tmp_path: Path) -> No
     assert {id: one.score for id, one in folder.feedback().items()} == {"a": 0.0}
 
 
-def test_what_is_no_record_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no record"):
+def test_what_is_no_record_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a record"):
         recorded(folder=str(tmp_path))
     RecordFolder(tmp_path).create()
     with pytest.raises(UserError, match="has no scored answers"):
@@ -277,11 +277,11 @@ def test_training_on_the_record_makes_liked_answers_likelier(
     ("words", "why"),
     [
         (["algorithm=grpo"], "compares answers to one prompt: set rollout.samples"),
-        (["algorithm=remax"], "needs greedy attempts, and a record has none"),
+        (["algorithm=remax"], "needs greedy attempts, but a record has none"),
         (["rollout.temperature=0.5"], "sampled at temperature 2, and rollout.temperature=0.5"),
         (["algorithm=grpo", "rollout.samples=500"], "answers must have the same prompt"),
         (["model.path=null"], "with another tokenizer"),
-        (["algorithm=dpo"], "learns from answers that were compared"),
+        (["algorithm=dpo"], "learns from compared answers"),
     ],
 )
 def test_a_run_that_cannot_learn_from_the_record_says_so(
@@ -312,5 +312,5 @@ def test_the_gate_lets_a_model_pass_only_if_it_is_surely_no_worse(
     assert main([*worse, "--gate=5"]) == 1
     assert "gate closed: accuracy -100.0 points" in capsys.readouterr().err
     assert main([*same, f"model.path={taught}", "--gate", "5"]) == 2
-    assert "name the other by --against" in capsys.readouterr().err
+    assert "name the other one with --against" in capsys.readouterr().err
     assert main([*worse, "--gate", "some"]) == 2

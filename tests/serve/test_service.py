@@ -46,7 +46,7 @@ class Broken(Unwilling):
     ("kind", "status", "message"),
     [(Silent, 400, "likeliest"), (Unwilling, 400, "not on this"), (Broken, 503, "it is gone")],
 )
-def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
+def test_what_an_engine_cannot_do_is_reported_and_whether_another_try_would_help(
     kind: type[NativeEngine], status: int, message: str
 ) -> None:
     tokenizer = tiny.characters()

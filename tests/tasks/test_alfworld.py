@@ -80,7 +80,7 @@ def test_games_are_those_that_can_be_won(tmp_path: Path, installed: None) -> Non
     assert tasks.train[0].extra_info["environment"]["action_tag"] == "action"
 
 
-def test_missing_games_and_a_missing_package_are_said(tmp_path: Path, installed: None) -> None:
+def test_missing_games_and_a_missing_package_are_reported(tmp_path: Path, installed: None) -> None:
     with pytest.raises(UserError, match="alfworld-download"):
         load(schema.TaskConfig(name="alfworld", params={"data": str(tmp_path)}), seed=0)
 

@@ -138,8 +138,7 @@ def test_show_prints_rows_counts_and_columns(tmp_path: Path, capsys: pytest.Capt
         main(["show", str(tmp_path / "none.parquet")])
 
 
-def test_a_number_of_rows_that_cannot_be_is_an_error_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_number_of_rows_is_an_error_in_words() -> None:
     for text in ("0", "many"):
-        with pytest.raises(SystemExit):
+        with pytest.raises(UserError, match=f"--train: expected a whole number above 0, found '{text}'"):
             main(["prepare", "countdown", "--train", text])
-        assert f"argument --train: expected a whole number above 0, found '{text}'" in capsys.readouterr().err

@@ -134,7 +134,7 @@ class TestInvalidActions:
         assert refused == {-0.5}
         assert all((step.reward or 0) > 0 for step in steps if not set(step.text.strip()) & set("02468+= b"))
 
-    def test_without_the_tags_asked_for_are_told_how_to_write_them(self) -> None:
+    def test_an_action_without_its_tags_is_answered_with_how_to_write_them(self) -> None:
         (trajectory,) = run("Counter", action_tag="action", rollout={"max_turns": 2})
         assert trajectory.counts["format_faults"] == 2
         assert "Write your action as <action>" in trajectory.segments[2].text
@@ -146,9 +146,9 @@ class TestTextOfAnySize:
     @pytest.mark.parametrize(
         ("what", "said"),
         [
-            ({"first": True}, "reset answered with text of 50,000,000 characters"),
-            ({}, "step answered with text of 50,000,000 characters"),
-            ({"anchor": True}, "step answered with anchor of 50,000,000 characters"),
+            ({"first": True}, "reset returned 50,000,000 characters of text"),
+            ({}, "step returned 50,000,000 characters of text"),
+            ({"anchor": True}, "step returned 50,000,000 characters of anchor"),
         ],
     )
     def test_is_refused_and_named_where_no_policy_could_read_it(
@@ -156,7 +156,7 @@ class TestTextOfAnySize:
     ) -> None:
         message = failure("Talkative", size=50_000_000, **what)
         assert said in message
-        assert message.endswith("of which 1,048,576 are taken at the most")
+        assert message.endswith("at most 1,048,576 are allowed")
 
     @pytest.mark.parametrize("refuses", [False, True])
     def test_ends_the_attempt_by_tokens_where_the_context_is_too_small_for_it(self, refuses: bool) -> None:
@@ -169,7 +169,7 @@ class TestTextOfAnySize:
         (trajectory,) = run("Talkative", size=50_000_000, refuses=True)
         assert len(trajectory.segments[-1].text) == 1 << 20
 
-    def test_as_a_first_observation_leaves_no_room_for_an_answer(self) -> None:
+    def test_a_first_observation_that_leaves_no_room_for_an_answer(self) -> None:
         said = failure("Talkative", size=1_000_000, first=True)
         assert "a prompt of 1,000,000 characters leaves no room in the 128 tokens" in said
 
@@ -235,11 +235,11 @@ class TestWhoIsBlamed:
         ("what", "why"),
         [
             ("none", "must return a toolwright.tasks.Outcome"),
-            ("nan", "nan as a reward"),
+            ("nan", "the reward nan"),
             ("text", "Outcome"),
         ],
     )
-    def test_an_answer_that_is_none_is_told(self, what: str, why: str) -> None:
+    def test_an_answer_that_is_none_is_reported(self, what: str, why: str) -> None:
         assert why in failure("Trouble", where="", what=what)
 
     @pytest.mark.parametrize(

@@ -311,5 +311,5 @@ def test_other_words_may_ask_the_files_questions(tmp_path: Path) -> None:
     found = [row(n, extra_info={"question": f"{n} {{and}} 1?"}) for n in range(4)]
     asked = from_file(lines(tmp_path / "tasks.jsonl", found), params={"prompt": "{question} Compute."}).train
     assert all(re.fullmatch(r"\d {and} 1\? Compute\.", t.prompt[0]["content"]) for t in asked), "braces stay"
-    with pytest.raises(UserError, match="which is no text of the row"):
+    with pytest.raises(UserError, match="which is not a text in the row"):
         from_file(str(tmp_path / "tasks.jsonl"), params={"prompt": "{query}"})

@@ -100,7 +100,7 @@ def test_tasks_are_games_on_either_side_and_held_out_ones_are_against_another() 
     assert [t.failure for t in attempted(found.train, lambda _: ["1"])] == [None] * 8
 
 
-def test_a_move_that_is_none_is_told_and_costs_a_turn_alone() -> None:
+def test_a_move_that_is_none_is_reported_and_costs_a_turn_alone() -> None:
     made = attempt("9", "1", seed=3)
     assert made.counts["format_faults"] == 1
     assert made.steps[0].anchor == made.steps[1].anchor

@@ -69,7 +69,7 @@ def test_random_play_is_the_same_for_the_same_seed(id: str, render: bool) -> Non
 def test_an_invalid_action_is_reported(text: str) -> None:
     lake = made(id="FrozenLake-v1", actions=MOVES)
     lake.reset(TASK)
-    with pytest.raises(InvalidAction, match="is no action here: say left, down, right, up"):
+    with pytest.raises(InvalidAction, match="is not an action here: say left, down, right, up"):
         lake.step(text)
 
 

@@ -106,7 +106,7 @@ class TestRefused:
     @pytest.mark.parametrize("content", [b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"words", b""])
     def test_a_file_that_is_no_image(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "odd.png").write_bytes(content)
-        assert "odd.png: this is no image; images are png, jpeg, gif, bmp, webp" in self.said(
+        assert "odd.png: this is not an image; images are png, jpeg, gif, bmp, webp" in self.said(
             tmp_path, "odd.png"
         )
 

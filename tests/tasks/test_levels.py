@@ -209,7 +209,7 @@ def test_a_task_takes_the_settings_of_its_environment() -> None:
         ("gymnasium", {"action": ["up"]}, "no setting task.params.action; did you mean 'actions'"),
     ],
 )
-def test_a_setting_that_the_environment_does_not_take_is_told(
+def test_a_setting_that_the_environment_does_not_take_is_reported(
     name: str, params: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(UserError, match=why):

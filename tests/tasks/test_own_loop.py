@@ -78,7 +78,7 @@ def test_calls_are_answered_and_the_end_is_judged() -> None:
     ("name", "why"),
     [
         ("Forgetful", "rewrites the conversation"),
-        ("Silent", "was over before the policy was asked anything"),
+        ("Silent", "ended before it asked the policy anything"),
         ("Broken", "the level is lost"),
     ],
 )

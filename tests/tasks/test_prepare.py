@@ -206,7 +206,7 @@ def test_the_command_that_is_printed_can_be_pasted(
     )
 
 
-def test_a_hub_out_of_reach_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_out_of_reach_is_reported_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import huggingface_hub
 
     def unreachable(*_: object, **__: object) -> list[str]:

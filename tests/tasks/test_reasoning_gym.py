@@ -87,7 +87,7 @@ def said(task: Task, text: str) -> Trajectory:
         ({"levels": 0}, "levels"),
     ],
 )
-def test_what_cannot_be_made_is_told(params: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_made_is_reported(params: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         tasks(**params)
 

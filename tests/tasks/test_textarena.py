@@ -80,7 +80,7 @@ def test_a_random_opponent_finds_moves_that_the_game_takes(id: str) -> None:
     assert world.game.state.current_player_id == 1
 
 
-def test_an_invalid_move_is_told_and_a_second_one_loses() -> None:
+def test_an_invalid_move_is_reported_and_a_second_one_loses() -> None:
     world = made(id="TicTacToe-v0", players=2, seed=0)
     world.reset(TASK)
     with pytest.raises(InvalidAction, match="attempted an invalid move"):
@@ -155,6 +155,6 @@ def test_tasks_are_seeds_of_games_on_either_side() -> None:
         ({"kwargs": {"colour": 1}}, "unexpected keyword argument 'colour'"),
     ],
 )
-def test_what_cannot_be_played_is_told(params: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_played_is_reported(params: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         tasks(**params)

@@ -54,7 +54,7 @@ def test_the_user_answers_until_there_is_nothing_more_to_say() -> None:
     assert (trajectory.reward, trajectory.stop) == (1.0, "done")
 
 
-def test_a_call_that_cannot_be_answered_is_told_and_one_of_no_tool_is_heard_of() -> None:
+def test_an_unanswerable_call_and_a_call_of_an_unknown_tool_are_reported() -> None:
     trajectory = attempt([put("much"), ("steal", {"amount": 1})], [put(5)], "Done.")
     answers = trajectory.segments[2].text
     assert "say an amount" in answers

@@ -102,7 +102,7 @@ def test_tools_are_described_called_and_answered() -> None:
     assert (played.reward, played.turns, played.counts["tool_calls"]) == (1.25, 2, 1)
 
 
-def test_a_call_that_cannot_be_read_or_is_unknown_is_told() -> None:
+def test_a_call_that_cannot_be_read_or_is_unknown_is_reported() -> None:
     played, _ = attempt("tools", "<tool_call>{</tool_call>", CALL % ("halve", "{}"), "6")
     assert "cannot be read" in played.segments[2].text
     assert "halve" in played.segments[4].text
@@ -152,7 +152,7 @@ def test_rows_are_tasks_and_some_are_held_out() -> None:
         ({"args": {"kind": "group"}}, "its rubric scores groups"),
     ],
 )
-def test_what_cannot_be_loaded_is_told(params: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_loaded_is_reported(params: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         tasks(**params)
 

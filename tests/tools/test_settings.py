@@ -48,7 +48,7 @@ def test_tool_config_path_of_version_0_1_is_translated(tmp_path: Path) -> None:
     write(old, {"rollout": {"tool_config_path": file, "samples": 4}, "tool_config_path": None})
     assert settings_of(from_yaml(old)) == {"code_judge": JUDGE}
     write(old, {"rollout": {"tool_config_path": file}, "tool_config_path": "other.yaml"})
-    with pytest.raises(UserError, match=r"rollout.tool_config_path is gone; join its tools"):
+    with pytest.raises(UserError, match=r"rollout.tool_config_path no longer exists; put its tools"):
         from_yaml(old)
     with pytest.raises(UserError, match=r"unknown key; did you mean tool_config_path\?"):
         resolve(Source(), [f"rollout.tool_config_path={file}"])

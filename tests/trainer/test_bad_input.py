@@ -140,7 +140,7 @@ def test_a_model_folder_that_is_not_one(refused: Refused, tmp_path: Path) -> Non
 def test_a_run_folder_that_exists(refused: Refused, tmp_path: Path) -> None:
     trained(tmp_path / "runs", "run.name=x", "train.steps=1")
     said = refused("run.name=x")
-    assert said == "run folder runs/x exists: go on with it by run.resume=true, or choose another run.name"
+    assert said == "run folder runs/x exists; continue it with run.resume=true, or choose another run.name"
 
 
 def test_a_run_to_resume_that_does_not_exist(refused: Refused, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_an_algorithm_that_cannot_work_as_it_is_set(own: list[str], said: str, r
     ("own", "said"),
     [
         ("rollout.agent=nowhere.py:Agent", "no such file"),
-        (f"rollout.agent={HERE}/letters.py:LETTERS", "is no agent"),
+        (f"rollout.agent={HERE}/letters.py:LETTERS", "is not an agent"),
         ("reward.function=nowhere.py:score", "no such file"),
         (f"reward.function={HERE}/letters.py:_task", "expected f(data_source"),
         (f"task.name={HERE}/letters.py:nothing", "has no 'nothing'"),
@@ -244,7 +244,7 @@ def test_demonstrations_that_are_none(refused: Refused) -> None:
 def test_a_warm_start_cannot_be_resumed(refused: Refused) -> None:
     own = ("run.name=warm", "steps=1", "model.layers=1", "task.held_out_size=1", FEW_TASKS)
     assert main(["sft", *own]) == 0
-    assert "sft keeps no checkpoints to resume from" in refused(
+    assert "sft cannot resume, because it keeps no checkpoints" in refused(
         "run.name=warm", "run.resume=true", command="sft"
     )
 
@@ -265,7 +265,7 @@ def test_a_full_disk_while_checkpointing(
     run = tmp_path / "runs/x"
     assert said.startswith("toolwright: could not write checkpoint runs/x/checkpoints/step_2: ")
     assert "the last whole one is runs/x/checkpoints/step_1" in said
-    assert "see that there is room on the disk, then go on with the run by run.resume=true" in said
+    assert "make room on the disk, then continue the run with run.resume=true" in said
     assert [p.name for p in (run / "checkpoints").iterdir()] == ["step_1"]
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -294,7 +294,7 @@ def test_a_full_disk_at_any_other_time(
     said = capsys.readouterr().err
     assert said.startswith("toolwright: no room to write in runs/x: ")
     assert "the last whole checkpoint is runs/x/checkpoints/step_" in said
-    assert "make room, then go on with: toolwright train run.name=x run.resume=true" in said
+    assert "make room, then continue with: toolwright train run.name=x run.resume=true" in said
     assert not list(tmp_path.rglob("*.partial"))
     assert (tmp_path / "runs/x/model/model.safetensors").is_file(), "the model before stays"
     monkeypatch.undo()
@@ -322,7 +322,7 @@ def test_text_about_tools_counts_as_prompt(refused: Refused) -> None:
     own = (*task_file(row()), "task.held_out=tasks.jsonl", "task.max_prompt_tokens=60", *AUTO)
     said = refused(*own, CALCULATOR)
     assert "every prompt is longer than 60 tokens, the shortest has " in said
-    assert "say less of the tools by rollout.tool_prompt" in said
+    assert "shorten the text about tools with rollout.tool_prompt" in said
     said = refused(*own, CALCULATOR, "task.long_prompts=error")
     assert "task tasks.jsonl:1: its prompt is longer than 60 tokens" in said
 

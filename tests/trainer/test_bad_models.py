@@ -104,7 +104,7 @@ def test_a_shard_is_missing(refused: Refused, model: Path) -> None:
     shards(model)
     (model / "model-00002-of-00002.safetensors").unlink()
     said = refused()
-    assert said == f"{model} is not a whole model folder: model-00002-of-00002.safetensors is missing"
+    assert said == f"{model} is not a complete model folder: model-00002-of-00002.safetensors is missing"
 
 
 def test_a_tensor_is_in_no_shard(refused: Refused, model: Path) -> None:
@@ -128,7 +128,7 @@ class TestTheTokenizer:
         change(model / "tokenizer_config.json", lambda c: c.update(chat_template=template))
         said = refused()
         assert said.startswith("the chat template ends a turn with '<|im_end|>', but the tokenizer in")
-        assert "no turn could ever end; add it to the tokenizer" in said
+        assert "a turn could never end; add the token to the tokenizer" in said
 
     def test_a_tokenizer_that_names_a_missing_end_token_is_refused(
         self, refused: Refused, model: Path
@@ -136,7 +136,7 @@ class TestTheTokenizer:
         change(model / "config.json", lambda c: c.update(eos_token_id=1))
         change(model / "tokenizer_config.json", lambda c: c.update(eos_token="</s>"))
         said = refused()
-        assert "names '</s>' as its eos_token and has no such token in tokenizer.json" in said
+        assert "names '</s>' as its eos_token, but there is no such token in tokenizer.json" in said
 
     def test_the_template_writes_a_token_that_has_no_name(self, refused: Refused, model: Path) -> None:
         change(
@@ -153,7 +153,10 @@ class TestTheTokenizer:
 
         change(model / "tokenizer.json", renumber)
         said = refused()
-        assert "('<|tool|>' is number 99), its model only 23; take the tokenizer that belongs to it" in said
+        assert (
+            "('<|tool|>' is number 99), its model only 23; use the tokenizer that belongs to the model"
+            in said
+        )
 
 
 def test_an_architecture_asked_for_the_fast_path(refused: Refused, tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ class TestAnAdapter:
     ) -> None:
         model.rename(tmp_path / "elsewhere")
         said = refused(f"model.path={adapter}")
-        assert f"{adapter} is an adapter of {model}, which is not a folder here" in said
+        assert f"{adapter} is an adapter of {model}, which is not a local folder" in said
 
     def test_an_adapter_of_another_rank_is_refused(self, refused: Refused, adapter: Path) -> None:
         said = refused(f"model.path={adapter}", "model.lora.rank=16")
@@ -203,7 +206,7 @@ class TestAnAdapter:
 
     def test_without_a_model(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["train", *words("model.lora.rank=4"), f"run.dir={tmp_path}"]) == 2
-        assert "model.lora.rank=4 adapts a model: set model.path as well" in capsys.readouterr().err
+        assert "model.lora.rank=4 needs a model to adapt; set model.path as well" in capsys.readouterr().err
 
 
 def test_more_memory_than_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ class TestContext:
         assert made.config == stated
         assert made.lines == ("bfloat16 on cpu (model.dtype)",)
 
-    def test_more_than_the_model_has_is_told_and_cut(self, model: Path) -> None:
+    def test_more_than_the_model_has_is_reported_and_cut(self, model: Path) -> None:
         made = defaults.decide(of(model, model={"context": 9000}), prompt=10, turns=1)
         assert made.config.model.context == 4096
         assert made.lines[0] == f"model.context=9,000 is more than {model} has: it is 4,096 tokens"
@@ -205,7 +205,7 @@ class TestRates:
             file.truncate(8 + len(written) + 120_000_000)  # no more than its header takes room on the disk
         stated = of(model, update={"critic": {"lr": 3e-3}}, algorithm={"adv_estimator": "gae"})
         _, lines = defaults.with_rates(stated)
-        assert lines[-1].startswith("update.critic.lr=0.003 is far above what a trained model of 60M")
+        assert lines[-1].startswith("update.critic.lr=0.003 is far above what suits a trained model of 60M")
 
     def test_auto_rate_of_a_warm_start(self) -> None:
         auto = {"policy": {"lr": "auto"}}

@@ -124,7 +124,7 @@ class TestABrokenCheckpoint:
         before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
         said = ends(*RESUMED)
         assert "no checkpoint in runs/x/checkpoints is whole: checkpoint runs/x/checkpoints/step_2 " in said
-        assert "tensors.pt is damaged: its checksum is not that of what was written; " in said
+        assert "tensors.pt is damaged: its checksum differs from the recorded one; " in said
         assert "start a new run, or remove them to begin this one again" in said
         assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 

@@ -140,7 +140,7 @@ class TestTwoEvaluations:
     ) -> None:
         Path("runs/first/evaluations.jsonl").unlink()
         assert main(["eval", *SMALL, "--against", "first"]) == 2
-        assert "keeps no evaluation" in capsys.readouterr().err
+        assert "has no evaluation" in capsys.readouterr().err
         assert main(["eval", *SMALL, "--against", "nowhere"]) == 2
         assert "no run at nowhere" in capsys.readouterr().err
         assert main(["eval", *SMALL, "--against"]) == 2

@@ -21,11 +21,11 @@ def warned(*gaps: float, limit: float = 0.1) -> list[bool]:
     return [alarm.warning(gap) is not None for gap in gaps]
 
 
-def test_beyond_the_limit_every_step_is_told() -> None:
+def test_beyond_the_limit_every_step_is_reported() -> None:
     assert warned(0.2, 0.05, 0.11) == [True, False, True]
 
 
-def test_a_jump_is_told_below_the_limit_once_there_is_a_past_to_compare_with() -> None:
+def test_a_jump_is_reported_below_the_limit_once_there_is_a_past_to_compare_with() -> None:
     assert warned(*[0.003] * 4, 0.05) == [False] * 5, "four steps are no past"
     assert warned(*[0.003] * 5, 0.05) == [*[False] * 5, True]
     assert warned(*[0.03] * 5, 0.05) == [False] * 6, "not far above"
@@ -40,7 +40,7 @@ def test_the_gap_warning_names_engine_key_and_numbers() -> None:
     )
 
 
-def test_a_gap_that_is_no_number_is_told_and_not_remembered() -> None:
+def test_a_gap_that_is_no_number_is_reported_and_not_remembered() -> None:
     assert warned(math.nan, *[0.003] * 5, math.inf, 0.004, 0.05) == [True, *[False] * 5, True, False, True]
 
 

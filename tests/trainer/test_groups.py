@@ -223,7 +223,7 @@ def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: 
     assert given.tolist() == pytest.approx(expected)
 
 
-def test_a_greedy_attempt_that_fails_drops_its_group_and_is_told(build: Build) -> None:
+def test_a_greedy_attempt_that_fails_drops_its_group_and_is_reported(build: Build) -> None:
     trainer = build("algorithm=remax", "rollout.prompts=16", f"reward.function={FRAGILE}:moody")
     sampled = trainer.sample(1)
     for trajectory in sampled.greedy:

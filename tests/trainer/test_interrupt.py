@@ -103,7 +103,7 @@ def test_ctrl_c_while_sampling_is_answered_at_once_though_a_reward_hangs(tmp_pat
         out = ended(process)
     assert time.monotonic() - asked < 200  # the reward is given 300
     assert process.returncode == 130
-    assert "stopped at step 1; go on with: toolwright train run.name=x run.resume=true\n" in out
+    assert "stopped at step 1; continue with: toolwright train run.name=x run.resume=true\n" in out
     assert last_step(tmp_path / "runs/x") == 1
     wait_until(lambda: not any(map(alive, workers)), "the reward's process has ended")
     resumed = trained(tmp_path / "runs", *own, "run.name=x", "run.resume=true")
@@ -130,7 +130,7 @@ def test_an_update_is_finished_before_the_run_stops(tmp_path: Path, slow: Path) 
         (tmp_path / "go").touch()
         out = ended(process)
     assert process.returncode == 143
-    assert "stopped at step 1; go on with" in out
+    assert "stopped at step 1; continue with" in out
     assert last_step(tmp_path / "runs/x") == 1
 
 
@@ -226,7 +226,8 @@ def test_a_terminal_that_hangs_up_is_a_stop_like_any_other(tmp_path: Path, slow:
     assert process.returncode == 129
     assert last_step(tmp_path / "runs/x") >= 1
     assert (
-        "go on with: toolwright train run.name=x run.resume=true" in (tmp_path / "runs/x/log.txt").read_text()
+        "continue with: toolwright train run.name=x run.resume=true"
+        in (tmp_path / "runs/x/log.txt").read_text()
     )
 
 
@@ -240,7 +241,7 @@ def test_a_pipe_that_nobody_reads_does_not_end_a_run(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=400)
     assert (process.returncode, err) == (0, "")
     assert last_step(tmp_path / "runs/x") == 2
-    assert "nobody reads what this run prints any more" in (tmp_path / "runs/x/log.txt").read_text()
+    assert "the output of this run was closed" in (tmp_path / "runs/x/log.txt").read_text()
 
 
 def test_a_run_needs_no_standard_output_at_all(tmp_path: Path) -> None:

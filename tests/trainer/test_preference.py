@@ -199,7 +199,7 @@ def test_a_bad_row_is_named_and_ends_the_command(
         (["algorithm=dpo", "task=sums"], "set task=preferences"),
         (["algorithm=dpo", "algorithm.params.dpo.bata=1"], "did you mean 'beta'"),
         (["algorithm=dpo", "algorithm.params.ppo.clip_low=1"], "algorithm.params.ppo"),
-        (["algorithm=dpo", "algorithm.kl.where=loss"], "algorithm.kl.where is of sampled attempts"),
+        (["algorithm=dpo", "algorithm.kl.where=loss"], "algorithm.kl.where is for sampled attempts"),
         (["algorithm=dpo", "model.context=4"], "fit into model.context=4"),
         (["algorithm=grpo", "algorithm.loss=dop"], "did you mean 'dpo'"),
     ],

@@ -128,7 +128,7 @@ def test_a_curriculum_spends_attempts_where_something_can_be_learned(tmp_path: P
 
 
 def test_replay_without_a_correction_is_refused() -> None:
-    with pytest.raises(UserError, match="would not weigh"):
+    with pytest.raises(UserError, match="does not weigh"):
         configured("algorithm.selection.replay=8", "algorithm.correction.mode=none")
 
 

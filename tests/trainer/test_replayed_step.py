@@ -126,7 +126,7 @@ def test_a_step_whose_weights_are_gone_is_taken_from_the_nearest(
 
 def test_a_critic_that_the_run_did_not_have_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = replayed(capsys, runs / "grpo", "--step", "2", "algorithm=ppo")
-    assert "the run had no critic: advantages are of one that has learned nothing" in found["notes"]
+    assert "the run had no critic, so advantages come from one that has learned nothing" in found["notes"]
 
 
 def test_a_scorer_that_raises_leaves_attempts_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_nothing_of_the_run_is_changed(runs: Path, capsys: pytest.CaptureFixture
     [
         (["--step", "9"], "keeps no attempts of step 9; it keeps those of steps 1 to 3"),
         ([], "the following arguments are required: --step"),
-        (["--step", "2", "rollout.samples=2"], "nothing is sampled in a replay"),
+        (["--step", "2", "rollout.samples=2"], "a replay does not sample"),
         (["--step", "2", "algorithm=gpro"], "unknown preset 'gpro'"),
         (["--step", "2", "algorithm.sampels=2"], "unknown key"),
         (["--step", "2", "algorithm=remax"], "needs a greedy attempt at each task"),

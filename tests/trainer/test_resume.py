@@ -231,7 +231,7 @@ def test_a_resumed_run_says_which_settings_are_others(
     run = trained(tmp_path, "run.name=x")
     capsys.readouterr()
     trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", "update.policy.lr=0.007")
-    said = "other settings than before: train.steps=3 (was 2), update.policy.lr=0.007 (was 0."
+    said = "settings that differ from before: train.steps=3 (was 2), update.policy.lr=0.007 (was 0."
     assert said in capsys.readouterr().out
     assert said in (run / "log.txt").read_text()
     trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", "update.policy.lr=0.007")
@@ -296,7 +296,9 @@ class TestALearnerThatIsLost:
         assert log.count("step 4: the policy was lost; the run goes back to the checkpoint of step 2") == 2
         assert log.count("step 5: the policy was lost; the run goes back to the checkpoint of step 4") == 2
 
-    def test_again_and_again_from_the_same_one_ends_the_run(self, tmp_path: Path, dying: list[int]) -> None:
+    def test_repeated_returns_to_one_checkpoint_end_the_run(self, tmp_path: Path, dying: list[int]) -> None:
         dying += [2, 2]
-        with pytest.raises(UserError, match=r"step 1 after runtime\.learner_restarts=1 times; go on with: "):
+        with pytest.raises(
+            UserError, match=r"step 1 after runtime\.learner_restarts=1 times; continue with: "
+        ):
             trained(tmp_path, "train.steps=3", "checkpoint.every=1", "runtime.learner_restarts=1")

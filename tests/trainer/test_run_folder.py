@@ -191,7 +191,9 @@ def test_two_runs_that_begin_at_once_do_not_share_a_folder(
     named = schema.Config(run=schema.RunConfig(dir=str(tmp_path), name="x"))
     first, second = (RunFolder.claim(named.run, made_of=()) for _ in range(2))
     first.begin(named, command=["a"])
-    with pytest.raises(UserError, match=r"another run has begun in .*/x meanwhile; choose another run\.name"):
+    with pytest.raises(
+        UserError, match=r"another run has started in .*/x in the meantime; choose another run\.name"
+    ):
         second.begin(named, command=["b"])
     unnamed = schema.Config(run=schema.RunConfig(dir=str(tmp_path)))
     first, second = (RunFolder.claim(unnamed.run, made_of=("grpo", "sums")) for _ in range(2))

@@ -77,7 +77,7 @@ def test_the_warning_says_what_is_wrong_with_most_attempts(
     assert why in (warned(same, same, same, config=(*config,))[-1] or "")
 
 
-def test_attempts_without_tokens_are_told_once_though_they_earn_differently() -> None:
+def test_attempts_without_tokens_are_reported_once_though_they_earn_differently() -> None:
     warning = OutOfTokens(runs.configured("model.context=32"))
     some = [attempt(0.0, stop="tokens"), attempt(1.0, stop="eos"), attempt(1.0, stop="length")]
     assert warning.check(SampledStep(attempts=some)) is None, "they are few"
@@ -134,7 +134,7 @@ class TestEntropy:
             for entropy, reward in rows
         ]
 
-    def test_that_is_gone_for_five_steps_is_told_once(self) -> None:
+    def test_entropy_that_is_gone_for_five_steps_is_reported_once(self) -> None:
         told = self.told(*[(0.5, 0.3)] * 4, *[(0.01, 0.3)] * 9)
         assert [number for number, text in enumerate(told) if text] == [8]
         assert (told[8] or "").startswith(

@@ -129,7 +129,7 @@ class TestOfTheModelItself:
 
     def test_another_engine_is_refused(self, warm: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["sft", *SUMS, "demonstrations=sampled", "engine.name=vllm"]) == 2
-        assert "sft tries tasks with the native engine alone" in capsys.readouterr().err
+        assert "sft attempts tasks with the native engine only" in capsys.readouterr().err
 
 
 class TestOfARun:

@@ -139,7 +139,7 @@ def test_a_task_without_a_scorer_can_still_be_demonstrated(
     own = ["task=file", f"task.train={tmp_path}/tasks.jsonl", "task.held_out_size=1", *SHAPE, "steps=2"]
     line = [*own, f"demonstrations={tmp_path}/said.jsonl", f"run.dir={tmp_path}/runs", "run.name=x"]
     assert main(["sft", *line]) == 0
-    assert "held-out tasks are not tried: no scorer is known for these tasks" in capsys.readouterr().out
+    assert "held-out tasks are not attempted: no scorer is known for these tasks" in capsys.readouterr().out
     assert "held_out/accuracy" not in metrics(tmp_path / "runs/x")[-1]
 
 
@@ -207,5 +207,5 @@ def test_a_judge_that_fails_at_the_end_does_not_cost_what_was_learned(
     fragile = Path(__file__).with_name("fragile.py")
     own = [f"run.dir={tmp_path}", "run.name=x", "task=reverse", "steps=2", "batch=4", "task.held_out_size=4"]
     assert main(["sft", *own, f"rollout.agent={fragile}:LostFromTheSecondTimeOn"]) == 2
-    assert "not one of 4 held-out attempts could be scored: the dog ate it" in capsys.readouterr().err
+    assert "none of the 4 held-out attempts could be scored: the dog ate it" in capsys.readouterr().err
     assert (tmp_path / "x/model/model.safetensors").is_file()

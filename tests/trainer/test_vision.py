@@ -77,7 +77,9 @@ def test_a_part_that_takes_no_images_is_named_before_anything_starts(tmp_path: P
     words = ["task=file", f"task.train={task_file}", "task.held_out_size=4"]
     with pytest.raises(UserError, match=r"has images: set model\.path to the folder of a vision model"):
         run(tmp_path / "runs", *words)
-    with pytest.raises(UserError, match=r"has images: engine\.name=http takes none, native does"):
+    with pytest.raises(
+        UserError, match=r"has images: engine\.name=http does not take them; use engine.name=native"
+    ):
         run(tmp_path / "runs", *words, f"model.path={tmp_path}", "engine.name=http", "engine.url=http://x:1")
 
 

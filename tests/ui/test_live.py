@@ -56,7 +56,9 @@ def test_a_training_is_followed_step_by_step(tmp_path: Path, monkeypatch: pytest
     assert {"metrics", "attempts", "timeline", "log"} <= changed
 
 
-def test_a_run_that_is_deleted_is_told_and_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_deleted_is_reported_and_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("toolwright.ui.live.LOOK_EVERY_S", 0.02)
     monkeypatch.setattr("toolwright.ui.run_library.LOOK_AGAIN_S", 0.02)
     run = hostile_run(tmp_path / "doomed")
@@ -70,7 +72,7 @@ def test_a_run_that_is_deleted_is_told_and_not_found(tmp_path: Path, monkeypatch
         assert served.ask("/api/runs/doomed").status == 404
 
 
-def test_a_change_of_a_run_whose_texts_utf8_cannot_express_is_told(
+def test_a_change_of_a_run_whose_texts_utf8_cannot_express_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolwright.ui.live.LOOK_EVERY_S", 0.02)
@@ -180,7 +182,7 @@ def test_attempts_that_vanish_between_two_looks_are_not_found(tmp_path: Path) ->
     shutil.rmtree(run / "rollouts")
     path = table.path(1)
     assert path is not None
-    with pytest.raises(PageProblem, match="not there any more"):
+    with pytest.raises(PageProblem, match="no longer exist"):
         read_attempts(path, [0], tokens=True)
     found = search(table, table.row, "Answer", skip=0, limit_s=60)
     assert (found.places, found.complete) == ([], True)

@@ -125,7 +125,7 @@ def test_numbers_without_end_and_files_without_bottom_break_no_view(tmp_path: Pa
     with serving(tmp_path) as served:
         group = served.of_run("mine", f"/groups/4/{quote(attempts[0].group, safe='')}")
         assert (group["reward_mean"], group["reward_std"]) == (None, None)
-        assert "deep.json is no search" in served.of_run("mine", "/workflow")["unreadable"][0]
+        assert "deep.json cannot be read as a search" in served.of_run("mine", "/workflow")["unreadable"][0]
         shown = served.of_run("mine", "/attempts/4/0")
         assert (shown["reward"], shown["reward_parts"], shown["timings"]["attempt_s"]) == (
             None,

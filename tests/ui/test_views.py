@@ -39,7 +39,7 @@ def test_runs_below_the_folder_are_listed_by_their_path(page: ServedPage, runs: 
     assert mine["started"] <= mine["updated"]
 
 
-def test_a_run_is_told_with_its_settings_and_where_they_came_from(page: ServedPage, runs: Path) -> None:
+def test_a_run_is_reported_with_its_settings_and_where_they_came_from(page: ServedPage, runs: Path) -> None:
     told = page.of_run(RUN)
     config = {row["key"]: row for row in told["config"]}
     assert config["train.steps"] == {"key": "train.steps", "value": 3, "origin": "command line"}

@@ -373,7 +373,7 @@ def test_bypass_is_near_if_an_engine_has_other_log_probabilities(line: Line) -> 
     words = [f"{ROLLOUT}name=vllm", f"{CORRECTION}bypass_mode=true"]
     with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
     assert any("learner's own" in text for text in line(*words, machine=with_vllm).changes)
-    assert any("so already" in note for note in line(*words).notes)
+    assert any("so this holds already" in note for note in line(*words).notes)
 
 
 def test_a_rate_that_falls_for_so_many_steps_is_near(line: Line) -> None:

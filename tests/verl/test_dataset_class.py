@@ -63,8 +63,8 @@ def test_the_class_makes_the_tasks(file: Path, train: Path) -> None:
     assert found.train[0].data_source == "arithmetic"
 
 
-def test_what_is_verls_own_is_said(file: Path, train: Path) -> None:
-    with pytest.raises(UserError, match="OpenAIFunctionToolSchema is used, which is verl's own"):
+def test_what_is_verls_own_is_reported(file: Path, train: Path) -> None:
+    with pytest.raises(UserError, match="OpenAIFunctionToolSchema belongs to verl"):
         load(config(file, "UsesVerl", train), seed=0)
 
 

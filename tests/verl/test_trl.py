@@ -75,7 +75,7 @@ def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean num_generations?" in capsys.readouterr().err
     line = ["--dataset_name", "x", "--num_generations", "3", "--per_device_train_batch_size", "4"]
     assert main(["grpo", *line, "--show"]) == 2
-    assert "no multiple of 3" in capsys.readouterr().err
+    assert "not a multiple of the 3" in capsys.readouterr().err
     assert main(["grpo", "--dataset_name", "x", "--repetition_penalty", "1.2", "--show"]) == 2
     assert "has no equivalent" in capsys.readouterr().err
     assert main(["nothing"]) == 2
@@ -181,3 +181,18 @@ def test_learning_only_the_assistants_turns_is_near_unless_it_is_asked_for() -> 
     )
     asked = table.translate(read_options([*line, "--assistant_only_loss"]), command=command, fit=False)
     assert asked.problems == []
+
+
+def test_an_unknown_script_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grop"]) == 2
+    assert capsys.readouterr().err == "toolwright trl: unknown script 'grop'; did you mean 'grpo'?\n"
+
+
+def test_a_line_without_a_data_set_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["grpo", "--model_nam", "x"]) == 2
+    error = capsys.readouterr().err
+    assert "--dataset_name is missing: a file, a folder or owner/name of the hub" in error
+    assert "--model_nam" in error

@@ -109,7 +109,7 @@ def test_a_new_prompt_comes_with_its_text() -> None:
         ("add Custom", "add OPERATOR after NODE"),
         ("add Custom after solve x many", "add OPERATOR after NODE"),
         ("remove", "remove NODE"),
-        ("rewire solve task", "is no reference"),
+        ("rewire solve task", "is not a reference"),
         ("accept this", "accept"),
         ("set solve prompt 7", "set NODE prompt PROMPT"),
         ("add Custom after nobody", "there is no node 'nobody'"),

@@ -112,9 +112,9 @@ def one(**changes: object) -> Workflow:
         (one(inputs={}), "needs the input 'input'"),
         (one(inputs={"inputs": (PROBLEM,)}), "has no input 'inputs'; did you mean 'input'?"),
         (one(inputs={"input": (Ref("b", "response"),)}), "there is no node 'b'"),
-        (one(inputs={"input": (Ref("a", "response"),)}), "reads what it makes itself"),
+        (one(inputs={"input": (Ref("a", "response"),)}), "reads its own output"),
         (one(inputs={"input": (Ref("task", "answer"),)}), "a task has no 'answer'"),
-        (one(repeat=3), "several texts, and one is expected"),
+        (one(repeat=3), "several texts, but one is expected"),
         (one(repeat=10_000), "repeat=10000, expected 1 to 16"),
         (one(settings={"rounds": 2}), "has no setting 'rounds'"),
         (
@@ -126,7 +126,7 @@ def one(**changes: object) -> Workflow:
         (Workflow(one().nodes * 2, one().output), "two nodes are called 'a'"),
     ],
 )
-def test_what_is_wrong_is_said_before_any_call(workflow: Workflow, said: str) -> None:
+def test_what_is_wrong_is_reported_before_any_call(workflow: Workflow, said: str) -> None:
     found = "; ".join(workflow.problems())
     assert (said in found) if said else not found
     if said:
@@ -138,12 +138,12 @@ def test_limits_and_needs_are_held_to() -> None:
     assert "up to 4 calls" in ensemble().problems(WorkflowLimits(calls=3))[0]
     assert "2 nodes in a row" in ensemble().problems(WorkflowLimits(depth=1))[0]
     needs = built("add Programmer after solve").problems(offers=frozenset())
-    assert "needs a sandbox to run code in, and there is none" in needs[0]
+    assert "needs a sandbox to run code in, but there is none" in needs[0]
 
 
 def test_a_cycle_among_dead_nodes_is_one() -> None:
     loop = [Node(n, "Custom", {"input": (Ref(m, "response"),)}) for n, m in (("x", "y"), ("y", "x"))]
-    assert "reads what it makes itself" in Workflow((*one().nodes, *loop), one().output).problems()[0]
+    assert "reads its own output" in Workflow((*one().nodes, *loop), one().output).problems()[0]
 
 
 def test_it_can_be_looked_at() -> None:
@@ -161,7 +161,7 @@ def test_simplifying_hides_no_mistake() -> None:
 
 
 def test_what_is_no_workflow_is_said_so() -> None:
-    with pytest.raises(UserError, match="no workflow as JSON"):
+    with pytest.raises(UserError, match="not a workflow in JSON"):
         Workflow.from_json("{}")
-    with pytest.raises(UserError, match="is no reference"):
+    with pytest.raises(UserError, match="is not a reference"):
         Workflow.from_json({"nodes": [], "output": [{"ref": "solve"}]})

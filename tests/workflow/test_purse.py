@@ -66,9 +66,9 @@ def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
     assert pool.spent()[0] < 4
 
 
-def test_a_cost_that_pays_for_nothing_is_said(tmp_path: Path) -> None:
+def test_a_cost_that_pays_for_nothing_is_reported(tmp_path: Path) -> None:
     executor = SimulatedExecutor(seed=3, count=12, cost_limit=CostLimit(1e-7, str(tmp_path / "cost.db")))
-    with pytest.raises(UserError, match="pays for no run of the start"):
+    with pytest.raises(UserError, match="does not pay for one run of the start"):
         searched(None, runner=LocalRunner(executor, None))
     assert SpendingBudget(file=tmp_path / "cost.db").spent.calls == 0
 
@@ -115,7 +115,7 @@ def test_what_a_dead_worker_had_under_way_counts_as_spent(tmp_path: Path) -> Non
     asyncio.run(go())
 
 
-def test_a_worker_that_is_heard_of_twice_has_not_died(tmp_path: Path) -> None:
+def test_a_worker_that_joins_twice_has_not_died(tmp_path: Path) -> None:
     async def go() -> None:
         keeper = CostLimitActor(1.0, str(tmp_path / "cost.db"))
         number = await keeper.reserve("worker", 1, Amount(0.6))

@@ -209,7 +209,7 @@ def test_a_registered_tool_is_an_operator() -> None:
             await tools.close()
 
     assert asyncio.run(main()).answer == "42"
-    with pytest.raises(UserError, match="no toolbox was given"):
+    with pytest.raises(UserError, match="there is no toolbox"):
         ran(flow, chat)
 
 
@@ -232,7 +232,7 @@ def test_an_operator_of_ones_own_is_named_by_its_path() -> None:
     flow = Workflow((node,), (node.main,))
     assert not flow.problems()
     assert ran(flow, Says(str)).answer == "IT IS WHAT IS 6 TIMES 7?"
-    with pytest.raises(UserError, match="is no operator"):
+    with pytest.raises(UserError, match="is not an operator"):
         Workflow((Node("x", f"{__name__}:TASK", {}),), (Ref("x", "y"),)).checked()
 
 

@@ -118,7 +118,7 @@ def test_a_search_on_the_table_finds_what_the_search_of_the_model_finds(
 
 
 def test_time_that_is_up_leaves_the_workflows_that_are_whole(words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="give more time"):
+    with pytest.raises(Exception, match="allow more time"):
         asyncio.run(
             record_tables(
                 from_words("workflow", words), tmp_path / "t.json.gz", 10, 1, until=time.monotonic()
@@ -179,4 +179,4 @@ def test_a_table_is_recorded_of_a_model_that_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["workflow", "record", str(tmp_path / "tables.json.gz"), "executor.name=simulated"]) == 2
-    assert "say executor.name=chat" in capsys.readouterr().err
+    assert "set executor.name=chat" in capsys.readouterr().err

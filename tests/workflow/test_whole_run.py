@@ -198,17 +198,17 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["search.runz=5"], "search.runs"),
-        (["data=[gsm8k]"], "does not run data"),
+        (["data=[gsm8k]"], "cannot run data"),
         (["data=[gsm8k]", "executor.name=chat", "executor.chat.model=m"], "data prepare gsm8k"),
         (["data=[simulated-x]"], "simulated-N"),
         (["search.start=nowhere.json"], "nowhere.json"),
         (["search.operators=[Custom,ScEnsembel]"], "did you mean 'ScEnsemble'?"),
         ([*RECORDED, "data=[gsm9k]"], "did you mean 'gsm8k'?"),
-        ([f"search.pool={__file__}"], "no experience pool"),
-        (["search.pool=/dev/null/pool.db"], "no experience pool"),
+        ([f"search.pool={__file__}"], "not an experience pool"),
+        (["search.pool=/dev/null/pool.db"], "not an experience pool"),
     ],
 )
-def test_mistakes_are_said_before_anything_is_written(
+def test_mistakes_are_reported_before_anything_is_written(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*QUICK, *SMALL, *words, f"run.dir={tmp_path}", "run.name=wrong"]) == 2
@@ -220,7 +220,7 @@ def test_mistakes_are_said_before_anything_is_written(
     ("words", "said"),
     [([], "set search.tasks=80"), (["search.tasks=80", "search.held_out=400"], "set search.held_out=160")],
 )
-def test_too_few_recorded_tasks_are_said_before_anything_is_written(
+def test_too_few_recorded_tasks_are_reported_before_anything_is_written(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["data=[gsm8k]", f"run.dir={tmp_path}", "run.name=wrong"]

@@ -42,8 +42,8 @@ class AgentSet:
                 entry = registry.get("function")
             if not isinstance(entry.target, type) or not callable(getattr(entry.target, "attempt", None)):
                 raise UserError(
-                    f"rollout.agent={name} is no agent: that is a class with `async def attempt`, or a "
-                    "function that asks the policy by itself"
+                    f"rollout.agent={name} is not an agent; an agent is a class with `async def attempt`, or "
+                    "a function that asks the policy by itself"
                 )
             arguments = entry.accepted(
                 config=self.config,

@@ -141,8 +141,8 @@ class Attempt:
         room = min(self.sampling.max_tokens, self.most_tokens - len(tokens))
         if room < 1:
             raise TaskFailure(
-                f"attempt {self.id}: its environment asks the policy {len(tokens)} tokens: no room is left "
-                f"in the {self.most_tokens} that an attempt may have"
+                f"attempt {self.id}: its environment asks the policy {len(tokens)} tokens, which leaves no "
+                f"room in the {self.most_tokens} that an attempt may have"
             )
         seed = seed_of(self.sampling.seed, "asked", self._asked)
         sampling = replace(self.sampling, max_tokens=room, seed=seed)
@@ -182,7 +182,7 @@ class Attempt:
         images = self.trajectory.images
         if images and "images" not in inspect.signature(self.engine.generate).parameters:
             raise UserError(
-                f"the engine {type(self.engine).__name__} takes no images; engine.name=native does"
+                f"the engine {type(self.engine).__name__} does not take images; engine.name=native does"
             )
         return {"images": images} if images else {}
 

@@ -18,7 +18,7 @@ class Auto:
         self, agents: Callable[[str], Agent], tool_settings: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self.agents, self.tool_settings = agents, tool_settings
-        agents(choice(Task("", []), tool_settings))  # a mistake in its settings is heard of before the start
+        agents(choice(Task("", []), tool_settings))  # a mistake in its settings fails before the run starts
 
     async def attempt(self, attempt: Attempt) -> None:
         await self.agents(choice(attempt.task, self.tool_settings)).attempt(attempt)

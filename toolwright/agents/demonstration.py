@@ -53,7 +53,7 @@ class Demonstrator:
         made = Trajectory(Task(str(number), [dict(message) for message in messages]), group=str(number))
         prompt = with_tools(messages[: turns[0]], self.schemas, self.format, self.tokenizer, self.tool_prompt)
         _extend(made, "prompt", self.tokenizer.opening(prompt.messages, tools=prompt.tools, **self.template))
-        fresh = True  # whether this turn has just been opened, and not gone on with after an answer
+        fresh = True  # whether this turn has just been opened, and does not continue after a tool's answer
         for place, following in zip(turns, [*turns[1:], None], strict=True):
             between = messages[place + 1 : following] if following is not None else []
             inside = self.format.inline and bool(between) and all(m["role"] == "tool" for m in between)

@@ -52,7 +52,7 @@ class NearMisses:
             return list(others)
         if others and not calls:
             name = others[0].name[:NAME_SHOWN]
-            wrong = f"this reads as a call of {name!r}, in a form that nobody runs"
+            wrong = f"this looks like a call of {name!r}, but it is not in the call format"
             return [Malformed(f"{wrong}. {self._example(offered, name)}")]
         return calls
 
@@ -75,7 +75,7 @@ class NearMisses:
         name = next(iter(difflib.get_close_matches(name, offered, n=1) or offered))
         required = offered[name].get("required") or []
         example = ToolRequest(name, dict.fromkeys(required, "…"))
-        return f"Write it so:\n{self.format.write(example, offered)}"
+        return f"Write it like this:\n{self.format.write(example, offered)}"
 
 
 def _in_other_formats(said: str, offered: Offered, *, code: bool) -> Sequence[ToolRequest]:

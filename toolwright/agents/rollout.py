@@ -134,7 +134,7 @@ class Rollout:
             _check_rewards(self.config.agent_name, trajectory)
         except TimeoutError as error:
             if not limit.expired():  # a wait of the agent's own, for a tool say
-                message = f"attempt {attempt.id} waited in vain: {str(error) or 'TimeoutError'}"
+                message = f"attempt {attempt.id} timed out: {str(error) or 'TimeoutError'}"
                 trajectory.failure = Failure("infrastructure", message)
             elif attempt.waits_for.startswith(TOOLS) and trajectory.sampled_tokens:
                 attempt.finish("time")  # the policy chose to call them: its attempt ends here, as it stands
@@ -159,7 +159,9 @@ def _check_rewards(agent: str, trajectory: Trajectory) -> None:
     """Check an agent's step rewards by the same rules as a scorer's."""
     for number, step in enumerate(trajectory.steps, 1):
         if step.reward is not None and not math.isfinite(step.reward):
-            raise TaskFailure(f"agent {agent!r} gave step {number} {step.reward!r} as a reward")
+            raise TaskFailure(
+                f"agent {agent!r} gave step {number} the reward {step.reward!r}, which is not a finite number"
+            )
 
 
 def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: AttemptsCallback) -> None:

@@ -119,7 +119,9 @@ class ToolUse:
         if left <= 0:
             return []
         attempt.count("calls_refused", left)
-        text = f"at most {self.config.max_calls} calls are run in one turn; the {left} after them were not"
+        text = (
+            f"at most {self.config.max_calls} calls are run in one turn; the {left} after them were not run"
+        )
         return [CompletedCall("", text, {"name": "", "trouble": "refused"})]
 
     async def _answer(

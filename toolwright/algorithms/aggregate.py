@@ -83,8 +83,8 @@ def compute(
     check_shape("aggregate", "mask", mask, values.shape)
     if name == "seq-mean-token-sum-norm" and norm_tokens is None and totals is not None:
         raise UserError(
-            "seq-mean-token-sum-norm needs norm_tokens where totals are given: "
-            "the width of a micro-batch is not the same for all of them"
+            "seq-mean-token-sum-norm needs norm_tokens if totals are given, because micro-batches differ in "
+            "width"
         )
     norm = float(mask.shape[-1] if norm_tokens is None else norm_tokens)
     kept = torch.where(mask.bool(), values.to(working_type(values)), 0)

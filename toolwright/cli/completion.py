@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolwright.cli import commands
-from toolwright.failures import UserError, nearest
+from toolwright.failures import UserError
 from toolwright.registry import load_object
 
 SCRIPTS = Path(__file__).parent / "completion_scripts"
@@ -44,8 +44,8 @@ def main(argv: list[str]) -> int:
         print(f"usage: toolwright completion {' | '.join(SHELLS)}\n\n{(__doc__ or '').strip()}")
         return 0
     if len(argv) != 1 or argv[0] not in SHELLS:
-        said = f"unknown shell {argv[0]!r}; {nearest(argv[0], SHELLS)}" if argv else "which shell?"
-        raise UserError(f"toolwright completion {' | '.join(SHELLS)}: {said}")
+        said = f"unknown shell {argv[0]!r}; " if argv and argv[0] not in SHELLS else ""
+        raise UserError(f"{said}expected one shell: toolwright completion {' | '.join(SHELLS)}")
     script = (SCRIPTS / f"toolwright.{argv[0]}").read_text(encoding="utf-8")
     print(script.replace("@CASES@", SHELLS[argv[0]](dict(known()))), end="")
     return 0
@@ -75,7 +75,7 @@ def _completions(command: str, text: str, actions: list[str]) -> Completions:
 
 
 def _help(*words: str) -> str:
-    """Return the help text of a command; its parser is nowhere else to be asked."""
+    """Return the help text of a command; its options are not listed anywhere else."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit, UserError):
         load_object(commands()[words[0]])([*words[1:], "--help"])

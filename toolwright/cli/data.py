@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from toolwright.cli import CommandParser
 from toolwright.config.overrides import quote
 from toolwright.failures import UserError
 from toolwright.images import text_of
@@ -29,7 +30,7 @@ WIDEST = 160  # characters of a cell
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="toolwright data", description=__doc__)
+    parser = CommandParser(prog="toolwright data", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     show = commands.add_parser(
         "show", help="the first rows of a Parquet, JSON lines or CSV file, its columns and counts"
@@ -125,7 +126,10 @@ def _cell(value: Any) -> str:
 def _prepare(arguments: argparse.Namespace) -> None:
     name = arguments.name
     if name != HUB and (arguments.dataset or arguments.map or arguments.only):
-        raise UserError(f"`{name}` is known by its columns; another data set is `prepare {HUB} NAME --map …`")
+        raise UserError(
+            f"`{name}` has known columns and takes no --map; for another data set, run `prepare {HUB} NAME "
+            "--map …`"
+        )
     prepared: dict[str, tuple[str, list[rows.Row]]] = {}  # split and rows, by file
     if name == HUB:
         prepared = _mapped(arguments)
@@ -178,7 +182,9 @@ def _of_file(name: str, dataset: Dataset, source: Path) -> dict[str, tuple[str, 
                 for one in sorted({dataset.split_of(row) for row in found})
             }
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{source}: a row is not one of {name}: {type(error).__name__} {error}") from None
+            raise UserError(
+                f"{source}: a row does not fit data set {name}: {type(error).__name__} {error}"
+            ) from None
     if split == stem == name and len(dataset.files) == 1:
         [split] = dataset.files
         stem = f"{name}_{split}"

@@ -111,7 +111,7 @@ def _points(gate: str | None, against: str | None) -> float | None:
     if not 0 <= points <= 100:
         raise UserError(f"{GATE} {gate}: expected the points that accuracy may fall by, from 0 to 100")
     if against is None:
-        raise UserError(f"{GATE} compares two models: name the other by {AGAINST} OTHER")
+        raise UserError(f"{GATE} compares two models; name the other one with {AGAINST} OTHER")
     return points
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from toolwright.cli import CommandParser
 from toolwright.failures import UserError
 from toolwright.models.known import KNOWN, place_of
 
@@ -41,18 +42,24 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="toolwright model", description=__doc__)
+    parser = CommandParser(prog="toolwright model", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     names = ", ".join(KNOWN)
     get = commands.add_parser("get", help="download a model")
     get.add_argument(
         "name", metavar="NAME", help=f"{names}, or owner/name of the Hugging Face hub; name@revision"
     )
-    get.add_argument("--out", type=Path, metavar="DIR", help="where to (models/NAME)")
+    get.add_argument("--out", type=Path, metavar="DIR", help="the folder to write (models/NAME)")
     init = commands.add_parser("init", help="make a model of random weights")
-    init.add_argument("like", metavar="LIKE", help=f"what it is like: {names}, a folder, or llama, gpt2, …")
     init.add_argument(
-        "changes", nargs="*", metavar="KEY=VALUE", help="in its config.json: num_hidden_layers=2"
+        "like", metavar="LIKE", help=f"the model to imitate: {names}, a folder, or llama, gpt2, …"
+    )
+    init.add_argument(
+        "changes",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of its config.json: num_hidden_layers=2",
     )
     init.add_argument("--out", type=Path, required=True, metavar="DIR")
     init.add_argument("--tokenizer", type=Path, metavar="DIR", help="its tokenizer; else LIKE's, else bytes")
@@ -75,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     merge.add_argument("adapter", type=Path, metavar="ADAPTER")
     merge.add_argument("--out", type=Path, required=True, metavar="DIR")
     merge.add_argument("--base", type=Path, metavar="DIR", help="the model (as the adapter names it)")
-    show = commands.add_parser("show", help="what a folder holds, and whether it is fast here")
+    show = commands.add_parser("show", help="show what a folder holds, and whether it takes the fast path")
     show.add_argument("folder", type=Path, metavar="DIR")
     return parser
 
@@ -101,7 +108,7 @@ def _convert(arguments: argparse.Namespace, folder: Path) -> str:
 
         rewrite(source, folder, dtype=arguments.dtype)
     elif arguments.dtype:
-        raise UserError(f"--dtype is for a model's folder, which {source} is not: convert it first")
+        raise UserError(f"--dtype needs a model's folder, but {source} is not one; convert it first")
     elif source.is_file():
         from toolwright.models import converting
 

@@ -30,7 +30,7 @@ MEANING = {
     "model": "a size (0.5b 1.5b 3b 7b 14b 32b 72b 30b-a3b) or a folder",
     "gpus": "how many; with several, some learn and the others sample",
     "gpu": "which: {gpus}",
-    "memory": "gigabytes of each, if not what such a GPU has",
+    "memory": "gigabytes of each; by default what such a GPU has",
     "rank": "of the adapter",
     "context": "tokens of the longest sequence",
     "prompts": "tasks a step",
@@ -56,8 +56,8 @@ def main(argv: list[str]) -> int:
     numbers = {name: int(given[name]) for name in Workload.__dataclass_fields__}
     if numbers["prompt"] + numbers["answer"] > numbers["context"]:
         raise UserError(
-            f"prompt={numbers['prompt']} and answer={numbers['answer']} are more than "
-            f"context={numbers['context']} tokens: raise that, or lower one of them"
+            f"prompt={numbers['prompt']} and answer={numbers['answer']} exceed context={numbers['context']} "
+            "tokens; raise context, or lower one of them"
         )
     work, gpus = Workload(**numbers), int(given["gpus"])
     model = model_of(str(given["model"]), context=work.context)
@@ -107,8 +107,10 @@ def _read(argv: list[str]) -> dict[str, str | int | float]:
     given = dict(DEFAULTS)
     for word in argv:
         key, equals, value = word.partition("=")
-        if not equals or key not in DEFAULTS:
-            raise UserError(f"{word!r}: expected KEY=VALUE; {nearest(key, DEFAULTS)}")
+        if not equals:
+            raise UserError(f"{word}: expected KEY=VALUE, such as model=7b")
+        if key not in DEFAULTS:
+            raise UserError(f"{word}: unknown key; {nearest(key, DEFAULTS)}")
         kind = type(DEFAULTS[key])
         try:
             given[key] = kind(value.replace("_", "") if kind is not str else value)

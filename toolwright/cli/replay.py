@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         key = word.partition("=")[0].lstrip("+~")
         if key.split(".")[0] not in MAY_CHANGE and key not in ALSO:
             blocks = ", ".join(f"{block}.*" for block in MAY_CHANGE)
-            raise UserError(f"{word}: nothing is sampled in a replay; it takes algorithm=NAME, {blocks}")
+            raise UserError(f"{word}: a replay does not sample; it takes algorithm=NAME, {blocks}")
     from toolwright.config.compose import resolve_from_run
     from toolwright.trainer.replayed_step import StoredStep, replay
 
@@ -68,10 +68,12 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="toolwright replay", description=__doc__)
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="what is to be tried")
-    parser.add_argument("--step", type=int, required=True, metavar="N", help="the step to take again")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="the setting to try")
+    parser.add_argument("--step", type=int, required=True, metavar="N", help="the step to repeat")
     parser.add_argument("--update", action="store_true", help="make the update, and measure it")
-    parser.add_argument("--full", action="store_true", help="every attempt, also where nothing changes")
+    parser.add_argument(
+        "--full", action="store_true", help="show every attempt, also those that do not change"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     return parser
 

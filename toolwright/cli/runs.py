@@ -39,19 +39,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="toolwright runs", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     listing = actions.add_parser("list", help="state, steps, last reward, size and age of each run")
-    listing.add_argument("--dir", type=Path, default=Path("runs"), help="where to look, to any depth (runs)")
-    compare = actions.add_parser(
-        "compare", help="settings that differ, closing figures, and held-out tasks paired"
+    listing.add_argument(
+        "--dir", type=Path, default=Path("runs"), help="the folder to search, at any depth (runs)"
     )
+    compare = actions.add_parser("compare", help="compare settings, final figures, and held-out tasks")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or their names under runs/")
     compare.add_argument("--full", action="store_true", help="every metric")
     prune = actions.add_parser("prune", help="remove attempts and checkpoints that are no longer needed")
     prune.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or their names under runs/")
     which = prune.add_mutually_exclusive_group()
     which.add_argument("--attempts-before", type=int, metavar="STEP", help="attempts of earlier steps")
-    which.add_argument("--keep-attempts", type=int, metavar="N", help="attempts, but of the last N steps")
-    prune.add_argument("--checkpoints", type=int, metavar="N", help="checkpoints, but the newest N")
-    prune.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
+    which.add_argument(
+        "--keep-attempts", type=int, metavar="N", help="attempts, except those of the last N steps"
+    )
+    prune.add_argument("--checkpoints", type=int, metavar="N", help="checkpoints, except the newest N")
+    prune.add_argument(
+        "--yes", action="store_true", help="remove them; without this option they are only listed"
+    )
     for each in (listing, compare, prune):
         each.add_argument("--json", action="store_true", help="machine-readable output")
     return parser
@@ -97,7 +101,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     from toolwright.observe.evaluation_table import show_differences
 
     if len(arguments.runs) < 2:
-        raise UserError("toolwright runs compare takes two runs or more")
+        raise UserError("runs compare needs two runs or more")
     found = compare([find_run(name) for name in arguments.runs], every=arguments.full)
     if arguments.json:
         print(json.dumps({**asdict(found), "runs": [str(run) for run in found.runs]}, indent=2))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from toolwright.cli import CommandParser
 from toolwright.failures import UserError
 from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.settings import SandboxSettings
@@ -43,12 +44,14 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="toolwright sandbox", description=__doc__)
+    parser = CommandParser(prog="toolwright sandbox", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="serve | run")
     serve = commands.add_parser("serve", help="answer runs over HTTP")
-    serve.add_argument("--host", default="127.0.0.1", help="other than loopback needs a token")
+    serve.add_argument("--host", default="127.0.0.1", help="an address other than loopback needs a token")
     serve.add_argument("--port", type=int, default=8010, help="0 takes a free one")
-    serve.add_argument("--token", help="what callers must show; or the variable TOOLWRIGHT_SANDBOX_TOKEN")
+    serve.add_argument(
+        "--token", help="the token that callers must send; or set the variable TOOLWRIGHT_SANDBOX_TOKEN"
+    )
     serve.add_argument(
         "--preload", default=",".join(SandboxSettings.preload), help="packages kept warm, if installed"
     )
@@ -56,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     callers.add_options(serve)
     _add_isolation(serve)
     serve.set_defaults(command=_serve)
-    run = commands.add_parser("run", help="run one file and leave with its exit code")
+    run = commands.add_parser("run", help="run one file and exit with its exit code")
     run.add_argument("file", help="- reads the code from standard input")
     run.add_argument("--language", help="by default from the file's ending")
     run.add_argument("--stdin", default="", help="a file whose content the code reads")
@@ -114,6 +117,8 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         try:
             code = Path(arguments.file).read_text()
+        except FileNotFoundError:
+            raise UserError(f"no such file: {arguments.file}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{arguments.file} cannot be read: {error}") from None
     stdin = Path(arguments.stdin).read_text() if arguments.stdin else ""

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolwright.cli import CommandParser
 from toolwright.failures import UserError, nearest
 from toolwright.observe import attempt, rollouts
 from toolwright.observe.console import make_console
@@ -43,13 +44,13 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="toolwright view", description=(__doc__ or "").splitlines()[0])
+    parser = CommandParser(prog="toolwright view", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
     parser.add_argument(
-        "--step", type=int, metavar="N", help="the groups of this step (else of the last one)"
+        "--step", type=int, metavar="N", help="show the groups of this step (default: the last)"
     )
     parser.add_argument(
-        "--group", metavar="G", help="all attempts of this group; the start of its name is enough"
+        "--group", metavar="G", help="show all attempts of this group; the start of its name is enough"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--best", action="store_true", help="the attempt with the highest reward")
@@ -86,8 +87,8 @@ def find_run(name: str) -> Path:
         return known[namesakes[0]]
     if namesakes:
         raise UserError(f"several runs are called {name}: {', '.join(namesakes)}; say which")
-    hint = nearest(name, known) if known else "and there is no runs/ here with others"
-    raise UserError(f"no run at {name}; {hint}")
+    hint = nearest(name, known) if known else "the folder runs/ has none here either"
+    raise UserError(f"there is no run at {name}; {hint}")
 
 
 def _step(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> int:

@@ -27,7 +27,7 @@ def batch_line(config: Config) -> str:
 
 
 def ranks_line(runtime: Runtime) -> str:
-    """Describe how the policy's processes divide its work; nothing of one alone."""
+    """Describe how the policy's processes divide its work; empty for one process."""
     layout = runtime.placement.policy.layout
     if runtime.name != "ray" or layout.size == 1:
         return ""

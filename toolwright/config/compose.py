@@ -150,7 +150,7 @@ def resolve(source: Source, words: Sequence[str] = ()) -> ResolvedConfig:
 
 def resolve_from_run(folder: Path, words: Sequence[str] = ()) -> ResolvedConfig:
     """Resolve the configuration of a run with these words over it. A preset takes the place of the whole
-    block that it is named for: what the run had said there is of another algorithm."""
+    block that it is named for: the run's own values there belong to another algorithm."""
     with composer(Source("train")) as composing:
         parsed = composing.parse(words)
         if parsed.problems:
@@ -257,14 +257,14 @@ class Composer:
 
         @functools.cache
         def layers() -> list[ConfigLayer]:
-            # As long as composing itself, and nobody asks most configurations where a value comes from.
+            # This takes as long as composing, and few configurations are ever asked where a value comes from.
             defaults = self._loader.compute_defaults_list(name, parsed.lines, RunMode.RUN).defaults
             return layers_of(defaults, sources, presets=PROVIDER)
 
         tree, primary = _to_container(composed), self.source.primary
         if not self.source.schema.model_fields.keys() <= tree.keys():
             raise UserError(
-                f"{name}: does not build on `{primary}`; begin the file with\n"
+                f"{name}: it does not build on `{primary}`; begin the file with\n"
                 f"  defaults:\n    - {primary}\n    - _self_"
             )
         if any(source.schema == "file" and source.provider != PROVIDER for source in sources):
@@ -297,7 +297,7 @@ class Composer:
         if self.source.command == "eval" and not parsed.sets("model.path"):
             # Evaluate what the run has learned, not what it began with.
             if not (folder / "model").is_dir():
-                raise UserError(f"{folder} has no model/ yet; evaluate another run, or set model.path")
+                raise UserError(f"{folder} has no model/ yet; choose another run, or set model.path")
             path = str(folder / "model")
             lora = {**tree["model"].get("lora", {}), "path": None}
             tree["model"] = {**tree["model"], "path": path, "lora": lora}
@@ -373,7 +373,7 @@ def _resumed_folder(tree: Mapping[str, Any]) -> Path | None:
         return None
     runs = Path(run.dir)
     names = sorted(path.parent.name for path in runs.glob("*/config.yaml"))
-    known = f"in {run.dir} there are: {', '.join(names)}" if names else f"there are no runs in {run.dir}"
+    known = f"in {run.dir} there are: {', '.join(names)}" if names else f"the folder {run.dir} has no runs"
     if run.name is None:
         raise UserError(f"run.resume=true needs run.name, the run to resume; {known}")
     folder = runs / run.name

@@ -1,4 +1,4 @@
-"""Keys of earlier versions: what they became, in the files of runs and in messages to whoever says them."""
+"""Keys of earlier versions and what they became: in the files of runs, and in messages to users."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from toolwright.failures import UserError
 
 # What to say in place of each.
 NOW = {
-    "algorithm.selection.resample_on_correct": "algorithm.selection.oversample=2 alone turns it on now",
-    "update.offload": "update.optimizer_state=host is what update.offload=true was",
-    "task.shuffle": "it is task.order now: shuffled or as_listed",
-    "model.tied": "it is model.config.tie_word_embeddings now",
-    "model.qk_norm": "it is model.config.qk_norm now",
-    "search.strategy": "the strategy is search.select",  # never a key, but the word for it
-    "search.guided.racing": "best-arm identification shares the runs now",
-    "search.guided.exploration": "the guided search edits its best now",
-    "search.guided.explore": "the knowledge gradient shares the runs now",
-    "search.guided.optimism": "the knowledge gradient chooses the edits now",
+    "algorithm.selection.resample_on_correct": "use algorithm.selection.oversample=2",
+    "update.offload": "use update.optimizer_state=host in place of update.offload=true",
+    "task.shuffle": "use task.order=shuffled or task.order=as_listed",
+    "model.tied": "use model.config.tie_word_embeddings",
+    "model.qk_norm": "use model.config.qk_norm",
+    "search.strategy": "use search.select, the strategy's name",  # never a key, but the word for it
+    "search.guided.racing": "remove it; best-arm identification shares the runs",
+    "search.guided.exploration": "remove it; the guided search edits its best candidate",
+    "search.guided.explore": "remove it; the knowledge gradient shares the runs",
+    "search.guided.optimism": "remove it; the knowledge gradient chooses the edits",
 }
 # Of the guided search for workflows: a tree search with racing, finals; and of the policy that proposed.
 _GUIDED = (
@@ -74,7 +74,7 @@ def _with_one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     file, other = tree["rollout"].pop("tool_config_path"), tree.get("tool_config_path")
     if file and other and file != other:
         raise UserError(
-            f"{path}: rollout.tool_config_path is gone; join its tools with those of {other}, the "
-            "tool_config_path, in one file"
+            f"{path}: rollout.tool_config_path no longer exists; put its tools and those of {other}, the "
+            "tool_config_path, into one file"
         )
     return {**tree, "tool_config_path": other or file}

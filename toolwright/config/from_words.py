@@ -18,7 +18,7 @@ def from_words(command: str, words: Sequence[str]) -> Any:
             raise UserError(f"{word!r:.80} is a {type(word).__name__}: settings are text like 'task=sums'")
     args = LaunchParser(command).parse(list(words))
     if args.multirun:
-        raise UserError("--multirun is for the command line; in Python, write a loop over the values")
+        raise UserError("--multirun works on the command line only; in Python, write a loop over the values")
     return resolve(source_of(command, args), args.overrides).config
 
 

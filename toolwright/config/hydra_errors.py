@@ -48,7 +48,7 @@ def _missing(error: MissingConfigException, config_name: str, folders: Sequence[
         return f"--config-name {name}: no such file in {places}; {nearest(name, found)}"
     group, _, choice = name.rpartition("/")
     if not group:
-        return f"{name} (config {config_name}): named in the defaults list, but there is no such file"
+        return f"{name} (config {config_name}): the defaults list names it, but there is no such file"
     known = ", ".join(error.options or ()) or "none, there is no such group"
     return f"{group}={choice} (config {config_name}): unknown preset {choice!r}; known: {known}"
 

@@ -36,7 +36,7 @@ OPTIONS = """\
 Options:
   --dry-run                  print the resolved configuration and stop
   --json                     machine-readable output
-  --config-dir DIR           a folder of your own presets and configs, laid out like the built-in ones
+  --config-dir DIR           a folder of your presets and configs, laid out like the built-in ones
   --config-name, -cn NAME    your own config; its defaults list begins with `- {primary}`
   --multirun, -m             a run for each combination of values: key=a,b
   --cfg job|hydra|all        print what Hydra composed, before validation

@@ -32,9 +32,7 @@ class KL(Block):
     @model_validator(mode="after")
     def _adapts_something(self) -> KL:
         if self.target is not None and self.where == "none":
-            raise ValueError(
-                f"algorithm.kl.target={self.target} has nothing to adapt while algorithm.kl.where=none"
-            )
+            raise ValueError(f"algorithm.kl.target={self.target} has no effect if algorithm.kl.where=none")
         return self
 
 
@@ -162,7 +160,7 @@ class Algorithm(Block):
         if self.selection.replay and self.correction.mode in ("none", "reject"):
             raise ValueError(
                 f"algorithm.selection.replay={self.selection.replay} learns from attempts of older policies, "
-                f"which algorithm.correction.mode={self.correction.mode} would not weigh: set it to auto, "
+                f"which algorithm.correction.mode={self.correction.mode} does not weigh; set it to auto, "
                 "truncate or mask"
             )
         return self
@@ -182,8 +180,8 @@ class Algorithm(Block):
         }
         for key in [key for key, is_set in stated.items() if is_set]:
             raise ValueError(
-                f"algorithm.{key} is of sampled attempts, and algorithm.loss={self.preference} learns "
-                "from the data's own answers: leave one of them out"
+                f"algorithm.{key} is for sampled attempts, but algorithm.loss={self.preference} learns from "
+                "the data's own answers; leave one of them out"
             )
         return self
 

@@ -36,7 +36,7 @@ class Registered:
         if not known:  # the registry itself checks the name later
             return None
         if name.endswith(".py"):
-            return f"{name} is a file: say which {self.kind} in it, as {name}:NAME"
+            return f"{name} is a file; name the {self.kind} in it, as {name}:NAME"
         hint = nearest(name, known)
         listed = f" Known: {', '.join(sorted(known))}" if hint.startswith("did") else ""
         return f"unknown {self.kind} {name!r}; {hint}{listed}"

@@ -187,11 +187,13 @@ def _preset_problem(override: Override, vocabulary: Vocabulary, choices: Sequenc
     if isinstance(value, ChoiceSweep):
         value = [item.text if isinstance(item, QuotedString) else item for item in value.list]
     for name in value if isinstance(value, list) else [value]:
+        if name not in choices and ".py:" in str(name) and group in ("task", "engine"):
+            return f"{word}: a preset is a name; for your own {group}, set {group}.name={name}"
         if name not in choices:
             known = ", ".join(sorted(choices))
             close = difflib.get_close_matches(format_value(name), choices, n=1, cutoff=0.5)
-            hint = f"did you mean {group}={close[0]}? " if close else ""
-            return f"{word}: unknown preset {format_value(name)!r}; {hint}Known: {known}"
+            hint = f"did you mean {group}={close[0]}? Known" if close else "known"
+            return f"{word}: unknown preset {format_value(name)!r}; {hint}: {known}"
     return None
 
 

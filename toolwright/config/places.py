@@ -76,8 +76,8 @@ class Placement(Block):
     def _combinations(self) -> Placement:
         if self.colocate == "yes" and self.policy.layout.size > 1:
             raise ValueError(
-                f"colocate=yes with {self.policy.layout.size} ranks of the policy: an engine cannot stand on "
-                "weights that are sharded; set colocate=no, or one rank"
+                f"colocate=yes with {self.policy.layout.size} ranks of the policy: an engine cannot use "
+                "sharded weights; set colocate=no, or one rank"
             )
         return self
 

@@ -43,6 +43,6 @@ def warning(key: str, rate: float, usual_rate: float, parameters: int) -> str | 
     if parameters < SMALL or rate <= FAR * usual_rate:
         return None
     return (
-        f"{key}={rate:g} is far above what a trained model of {parameters / 1e6:,.0f}M parameters survives; "
+        f"{key}={rate:g} is far above what suits a trained model of {parameters / 1e6:,.0f}M parameters; "
         f"{usual_rate:g} is usual, and what {key}=auto takes"
     )

@@ -127,8 +127,8 @@ class Model(Block):
         strange = [] if self.path else [name for name in self.config if name not in FRESH]
         if strange:
             raise ValueError(
-                f"model.config.{strange[0]}: a fresh decoder has {' and '.join(FRESH)}; the rest is of a "
-                "folder, model.path"
+                f"model.config.{strange[0]}: a new decoder takes only {' and '.join(FRESH)}; other settings "
+                "need a folder in model.path"
             )
         if self.path is None and self.width % (2 * self.heads):
             raise ValueError(f"model.width={self.width} must be a multiple of 2 × model.heads={self.heads}")
@@ -137,7 +137,8 @@ class Model(Block):
         adapter = "rank" if self.lora.rank else "path" if self.lora.path else None
         if adapter and self.path is None:
             raise ValueError(
-                f"model.lora.{adapter}={getattr(self.lora, adapter)} adapts a model: set model.path as well"
+                f"model.lora.{adapter}={getattr(self.lora, adapter)} needs a model to adapt; set model.path "
+                "as well"
             )
         return self
 
@@ -280,7 +281,7 @@ class Reward(Block):
     @model_validator(mode="after")
     def _one_sum(self) -> Reward:
         if self.function is not None and self.parts:
-            raise ValueError("reward.function and reward.parts are two ways to say it: set one of them")
+            raise ValueError("reward.function and reward.parts exclude each other; set one of them")
         known = Registered("scorer", "toolwright.rewards.builtin")
         for name in self.parts:
             function = self.params.get(name, {}).get("function", name)
@@ -394,11 +395,9 @@ class Config(CommandConfig):
             )
         rounded = self.model.stored == "bfloat16" and not (self.model.lora.rank or self.model.lora.path)
         if rounded and self.update.optimizer_state == "float32":
-            raise ValueError(
-                "model.dtype=bfloat16_weights goes with update.optimizer_state=int8: set that or auto"
-            )
+            raise ValueError("model.dtype=bfloat16_weights needs update.optimizer_state=int8 or auto")
         if self.model.stored == "int8" and self.model.path is None:
-            raise ValueError("model.dtype=int8_weights is for the base of an adapter: set model.path")
+            raise ValueError("model.dtype=int8_weights is for the base of an adapter; set model.path")
         answer, context = self.rollout.max_tokens, self.model.context
         if answer != "auto" and context != "auto" and answer >= context:
             raise ValueError(

@@ -59,7 +59,7 @@ def _start(entry: Entry[Check]) -> Callable[[], CheckReport]:
             result, seconds = answers.get(timeout=left) if left else answers.get_nowait()
         except Empty:
             result = warning(
-                f"no answer within {limit:g} s", "see what it waits for: a disk, a driver, a name server"
+                f"no answer within {limit:g} s", "find out what it waits for: a disk, a driver, a name server"
             )
             seconds = limit
         return CheckReport(entry.name, result, seconds)

@@ -56,7 +56,7 @@ class RunHistory:
         """A UserError for a folder that holds no run."""
         if not any((path / name).exists() for name in ("config.yaml", "metrics.jsonl", "log.txt")):
             raise UserError(
-                f"{path} is no run folder: it has neither config.yaml nor metrics.jsonl nor log.txt"
+                f"{path} is not a run folder: it has neither config.yaml nor metrics.jsonl nor log.txt"
             )
         stated = path / "config.yaml"
         return cls(

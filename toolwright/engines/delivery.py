@@ -95,7 +95,7 @@ def _numbered(gpu: str) -> int:
     for number in range(torch.cuda.device_count()):
         if str(torch.cuda.get_device_properties(number).uuid) == gpu:
             return number
-    raise InfrastructureFailure(f"weights lie on GPU {gpu}, which is not among those of the engine's process")
+    raise InfrastructureFailure(f"weights lie on GPU {gpu}, which the engine's process does not use")
 
 
 @torch.no_grad()
@@ -132,6 +132,6 @@ def compare(who: str, version: int, *, sent: int, answers: list[dict[str, Any]])
             )
         if differing:
             raise InfrastructureFailure(
-                f"weights of version {version} arrived in worker {rank} of {who}, but it still computes with "
-                f"others: {', '.join(differing[:3])}"
+                f"weights of version {version} arrived in worker {rank} of {who}, but the worker still "
+                f"computes with other values: {', '.join(differing[:3])}"
             )

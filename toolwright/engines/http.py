@@ -25,7 +25,7 @@ PAUSE_S = 0.5  # before the first retry, doubled each time
 ASKED_AT_START_S = 30.0
 WARM, HOT = 1.0, 2.0  # temperatures that tell by their difference what a server's log-probabilities are
 NO_WEIGHTS = (
-    "it takes no weights: start vLLM's server with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls "
+    "it does not accept weights: start vLLM's server with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls "
     "toolwright.engines.vllm_worker.WorkerExtension, or use engine=vllm"
 )
 
@@ -57,7 +57,11 @@ class HttpEngine:
         self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
         if config.url is None:
-            raise UserError("engine.name=http: engine.url must say where the server is, http://host:port")
+            raise UserError(
+                "engine.name=http: engine.url must be the server's address, such as http://host:port"
+            )
+        if not config.url.startswith(("http://", "https://")):
+            raise UserError(f"engine.url={config.url}: expected an address such as http://host:port")
         self.url = config.url.rstrip("/").removesuffix("/v1")
         self.headers, self.model, self.retries = _params(config.params)
         self.decoder, self.tokenizer, self.dtype = decoder, tokenizer, dtype
@@ -138,8 +142,8 @@ class HttpEngine:
             found = {row["id"]: row for row in answer["data"]}
         except (KeyError, TypeError):
             raise UserError(
-                f"engine.url={self.url}: no list of models is at /v1/models, but {str(answer)[:99]!r}; "
-                "it must speak OpenAI's protocol"
+                f"engine.url={self.url}: expected a list of models at /v1/models, found "
+                f"{str(answer)[:99]!r}; the server must speak OpenAI's protocol"
             ) from None
         if self.model is None:
             self.model = next(iter(found), None)
@@ -167,7 +171,7 @@ class HttpEngine:
             try:
                 likeliest.append(self._run(self._complete(body), ASKED_AT_START_S).likeliest)
             except ServerRefusal as error:
-                raise UserError(f"{self.url} is no server for this engine: it answers {error}") from None
+                raise UserError(f"{self.url} cannot serve this engine: it answered {error}") from None
         return abs(likeliest[0] - likeliest[1]) > 1e-4
 
     def _check(self, sampling: Sampling) -> None:
@@ -186,7 +190,7 @@ class HttpEngine:
                 when = "before the temperature" if before else "after the filters"
                 raise UserError(
                     f"{self.url} gives log-probabilities {when}, so {setting} cannot be learned from; leave "
-                    "it at its default, or take a server with Toolwright's extension (docs/engines.md)"
+                    "it at its default, or use a server with Toolwright's extension (docs/engines.md)"
                 )
 
     # How it is asked.
@@ -231,13 +235,11 @@ class HttpEngine:
                 try:
                     return json.loads(said) if said else {}
                 except ValueError:
-                    raise ServerRefusal(response.status, f"what is no JSON: {said[:300]}") from None
+                    raise ServerRefusal(response.status, f"text that is not JSON: {said[:300]}") from None
             trouble = f"{response.status}: {said[:300]}"
             if response.status < 500 and response.status not in (408, 429):
                 raise ServerRefusal(response.status, said[:300])
-        raise InfrastructureFailure(
-            f"{self.url} was asked {self.retries + 1} times in vain for {path}: {trouble}"
-        )
+        raise InfrastructureFailure(f"{self.url} failed {self.retries + 1} times to answer {path}: {trouble}")
 
     def _asked(self, path: str, body: dict[str, Any] | None = None, limit_s: float = ASKED_AT_START_S) -> Any:
         try:
@@ -276,8 +278,8 @@ def _answered(url: str, answer: Any) -> CompletionInfo:
         tokens = [int(str(name).removeprefix("token_id:")) for name in named]
     if not tokens or log_probs is None or len(log_probs) != len(tokens) or None in log_probs:
         raise UserError(
-            f"{url} answers without token ids and their log-probabilities. Text cannot be trained on: "
-            "tokenised again it is not what was sampled. Use a server that honours "
+            f"{url} answers without token ids and their log-probabilities. Text cannot be trained on, "
+            "because tokenising it again may give other tokens than were sampled. Use a server that honours "
             "return_token_ids, as vLLM's does"
         )
     first = (details.get("top_logprobs") or [None])[0] or {}

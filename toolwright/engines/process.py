@@ -1,4 +1,4 @@
-"""An engine's process as its parent knows it: started, asked, ended, and never outlived."""
+"""An engine's process as its parent handles it: started, asked and ended; it never outlives the parent."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class EngineProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _write(self) -> None:
-        with suppress(OSError):  # of its death the reader hears, and everybody who waits from it
+        with suppress(OSError):  # the reader notices its death and tells everyone who waits
             while (message := self._to_send.get()) is not None:
                 self.wire.send_bytes(message)
 
@@ -151,7 +151,9 @@ class EngineProcess:
             lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        return "".join(f"\n  {line}" for line in ["; it wrote last:", *lines[-LINES_TOLD:]]) if lines else ""
+        return (
+            "".join(f"\n  {line}" for line in ["; its last output:", *lines[-LINES_TOLD:]]) if lines else ""
+        )
 
 
 def kill_group(process: subprocess.Popen[Any], shared: Iterable[Path]) -> None:

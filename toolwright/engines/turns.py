@@ -37,7 +37,7 @@ def ending(
 
 def check_prompt(prompt: Sequence[int], *, context: int, attempt: str) -> None:
     if not prompt:
-        raise ValueError(f"{attempt} asks for tokens without any to go on from; open with a prompt")
+        raise ValueError(f"{attempt} asks for tokens without a prompt; start with a prompt")
     if len(prompt) >= context:
         raise TaskFailure(f"{len(prompt)} tokens leave no room in a context of {context}")
 

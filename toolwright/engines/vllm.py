@@ -121,8 +121,8 @@ class VllmEngine:
         gap = float((ours.cpu() - torch.tensor(theirs)).abs().mean())
         if gap > AGREED[self.dtype]:
             raise UserError(
-                f"engine.name=vllm: vLLM's {self.decoder.shape.family!r} has other numbers than the learner: "
-                f"its log-probabilities are {gap:.3g} apart on average; engine=native samples from it"
+                f"engine.name=vllm: vLLM's {self.decoder.shape.family!r} differs from the learner: its "
+                f"log-probabilities are {gap:.3g} apart on average; use engine=native"
             )
 
 
@@ -132,8 +132,8 @@ def start(
     """A process that has the model's shape, and waits for its weights."""
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
-            "engine.name=vllm: the package vllm is not installed; docs/engines.md says how it is on a "
-            "GPU and on a CPU, and engine=native needs nothing further"
+            "engine.name=vllm: the package vllm is not installed; docs/engines.md explains how to install it "
+            "on a GPU or a CPU, and engine=native needs no other package"
         )
     folder = Path(tempfile.mkdtemp(prefix="toolwright-vllm-"))
     tokenizer.save(folder)

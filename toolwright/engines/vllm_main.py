@@ -1,4 +1,4 @@
-"""vLLM in a process of its own: one loop that hears what is asked, and moves all sequences on by a token."""
+"""vLLM in a process of its own: one loop that reads requests and decodes one token of every sequence."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class PendingTurn:
 
 
 class Loop:
-    """Between two steps of the engine everything is done that was asked for meanwhile: so weights change
-    between tokens, never within one."""
+    """Handles all pending requests between two steps of the engine, so weights change between tokens
+    and never within one."""
 
     def __init__(self, wire: Connection, settings: dict[str, Any]) -> None:
         self.wire = wire
@@ -57,7 +57,7 @@ class Loop:
             if answer is not None:
                 self.wire.send(("done", number, answer))
 
-    # What can be asked. Without an answer, it comes later, or nobody waits for one.
+    # The requests. One without a return value is answered later or not at all.
 
     def generate(self, number: int, prompt: list[int], sampling: Sampling, ends: list[int]) -> None:
         from vllm import SamplingParams
@@ -86,7 +86,7 @@ class Loop:
         return [turn.number for turn in self.turns.values()]
 
     def load(self, number: int, note: str, version: int) -> list[dict[str, Any]]:
-        """New weights, and nothing left that was computed with the old; sequences under way begin anew."""
+        """Take new weights, and drop what the old ones computed; sequences under way start again."""
         if self.engine.is_sleeping():
             self.engine.wake_up(["weights"])
         answers = self.engine.collective_rpc("toolwright_load", args=(note,))
@@ -100,7 +100,7 @@ class Loop:
         """Memory of the GPU given back, weights included: the next ones to come take their place."""
         for turn in list(self.turns.values()):
             self.abort(turn.number)
-            self.wire.send(("failed", turn.number, "vLLM was put to rest while a turn was under way"))
+            self.wire.send(("failed", turn.number, "vLLM was put to sleep during a turn"))
         self.engine.reset_prefix_cache()
         self.engine.sleep(level=2)
         return True
@@ -114,7 +114,7 @@ class Loop:
         stop = None
         if output.finished and not tokens:
             del self.turns[output.request_id]
-            why = f"vLLM has ended a turn without a token: {said.finish_reason}"
+            why = f"vLLM ended a turn without a token: {said.finish_reason}"
             self.wire.send(("failed", turn.number, why))
             return
         if output.finished:

@@ -80,8 +80,8 @@ class CommandAgent(ProgramAgent):
     async def _started(
         self, words: list[str], folder: str, address: AttemptAddress
     ) -> AsyncIterator[ChildProcess]:
-        """The process, which is ended with all that it started. One in the sandbox is told of nothing that
-        this process has in its environment."""
+        """The process, which is ended with all that it started. In the sandbox it gets no variable of
+        this process's environment."""
         given = {"PATH": _search_path(), **variables(address, self.program.model), **self.program.env}
         if self.sandbox is not None:
             async with self.sandbox.started(words, folder=folder, env=given, url=address.url) as child:

@@ -1,6 +1,6 @@
 """The conversations of one attempt: a tree of the tokens that the policy was shown and that it sampled.
 
-A request whose messages go on from a turn that the policy took keeps that turn's tokens, and only what is new
+A request whose messages continue a turn that the policy took keeps that turn's tokens, and only what is new
 is written. Any other request opens a branch, at the last turn that it has in common with what is known.
 """
 
@@ -73,7 +73,7 @@ class BranchPrompt(PromptTokens):
 
 
 class Conversations:
-    """`seed` is the attempt's: of the first conversation as it is, of others with their tokens."""
+    """`seed`: the attempt's seed. The first conversation uses it as it is, others mix in their tokens."""
 
     def __init__(self, model: LocalModel, trajectory: Trajectory, seed: int) -> None:
         self.model, self.trajectory, self.seed = model, trajectory, seed
@@ -88,7 +88,7 @@ class Conversations:
         return len(self.trajectory.sequences) - 1 if self.trajectory.segments else 0
 
     def prompt(self, messages: Sequence[Message], tools: Tools) -> BranchPrompt:
-        """The tokens that a chat request goes on from."""
+        """The tokens that a chat request continues."""
         plain = [plain_message(message) for message in messages]
         keys, offered = tuple(MessageKey.of(message) for message in plain), tools_key(tools)
         before = self._latest(keys, offered)
@@ -102,7 +102,7 @@ class Conversations:
         return BranchPrompt(place.tokens, offered_by(tools), thinking, place.new.text, place=place)
 
     def raw_prompt(self, prompt: str | list[int], tokens: list[int]) -> BranchPrompt:
-        """The same of a request for plain text, which `tokens` are of."""
+        """The same for a request of plain text, given as `tokens`."""
         before = self._latest_raw(prompt, tokens)
         if before is not None and isinstance(prompt, str):
             text = prompt[len(before.text) :]
@@ -149,7 +149,7 @@ class Conversations:
         self.trajectory.append(segment)
 
     def _latest(self, keys: tuple[MessageKey, ...], tools: str) -> SampledTurn | None:
-        """The longest conversation that these messages go on from; of several, the last."""
+        """The longest conversation that these messages continue; the last one if there are several."""
         found: SampledTurn | None = None
         for turn in self.turns:
             length = len(turn.messages)
@@ -167,7 +167,7 @@ class Conversations:
         for turn in self.turns:
             if turn.tools != "raw" or (found is not None and len(turn.tokens) < len(found.tokens)):
                 continue
-            if isinstance(prompt, str):  # an end of turn is no text: who writes on after it, begins anew
+            if isinstance(prompt, str):  # text cannot continue after an end of turn, which is not text
                 goes_on = not turn.ended and len(prompt) > len(turn.text) and prompt.startswith(turn.text)
             else:
                 goes_on = len(tokens) > len(turn.tokens) and tokens[: len(turn.tokens)] == turn.tokens
@@ -193,7 +193,7 @@ class Conversations:
         keys: tuple[MessageKey, ...],
         tools: Tools,
     ) -> OpenPrompt:
-        """After a turn of the policy's: what others said since, and turns that a client made up."""
+        """What follows a turn of the policy: messages of others, and turns that a client made up."""
         model, length = self.model, len(before.messages)
         rest = messages[length:]
         only_tools = all(message["role"] == "tool" for message in rest)
@@ -234,7 +234,7 @@ class Conversations:
         new: Written,
         source: Source,
     ) -> OpenPrompt:
-        """The first way on keeps its seed, as an agent of ours would; others have one of their own."""
+        """The first continuation keeps its seed, as with our own agents; others get a seed of their own."""
         digest = hashlib.blake2b(repr(new.tokens).encode(), digest_size=8).hexdigest()
         if before is not None:
             seed = seed_of(before.seed, digest) if before.continued else before.seed

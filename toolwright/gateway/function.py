@@ -41,7 +41,7 @@ class FunctionAgent(ProgramAgent):
     def __init__(self, config: schema.RolloutConfig, tokenizer: Tokenizer) -> None:
         super().__init__(config, tokenizer)
         self.reference = self.program.function or ""
-        load_object(self.reference)  # a mistake in its name is heard of before the start
+        load_object(self.reference)  # a mistake in its name fails before the run starts
         self._source: WorkerSource | None = None
         self._starting = asyncio.Lock()
         self._idle: list[FunctionWorker] = []
@@ -148,7 +148,9 @@ class WorkerSource:
                 socket.send_fds(self.control, [b"\n"], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                raise InfrastructureFailure(f"no process for the agent's function: {error}") from None
+                raise InfrastructureFailure(
+                    f"cannot start a process for the agent's function: {error}"
+                ) from None
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES)
         return FunctionWorker(int(await _line(reader)), reader, writer)
 

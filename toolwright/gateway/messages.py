@@ -32,8 +32,8 @@ class MessageKey:
         )
 
     def means(self, said: MessageKey) -> bool:
-        """True if this is certainly what the policy `said`: the same but for white space, for thoughts that
-        were left out, or for words beside calls that were."""
+        """True if this is certainly what the policy `said`: the same except white space, thoughts that
+        were left out, and words beside calls that were left out."""
         if self == said:
             return True
         if (self.role, self.calls) != (said.role, said.calls) or self.role != "assistant":

@@ -18,7 +18,7 @@ from toolwright.web.callers import Callers
 from toolwright.web.connections import ConnectionLimits
 from toolwright.web.serving import serve_in_background
 
-PREFIX = "/attempt/"  # before a key in a path, for programs that can be told an address and no key
+PREFIX = "/attempt/"  # before a key in a path, for programs that take an address but no key
 REMEMBERED = 4096  # keys of attempts that are over, to say so
 
 
@@ -79,7 +79,10 @@ class Gateway:
         session, path = self._session(key or given), exchange.path
         try:
             if key and given != key and (given in self._sessions or given in self._over):
-                text = "the address is of this attempt, and the key of another attempt: send its own, or none"
+                text = (
+                    "the address belongs to this attempt, but the key to another: send this attempt's key, "
+                    "or none"
+                )
                 raise HttpProblem(403, text, code="invalid_api_key")
             if exchange.method in ("GET", "HEAD") and (path == MODELS or path.startswith(MODELS + "/")):
                 return models(session, path)
@@ -100,7 +103,7 @@ class Gateway:
             return self._sessions[key]
         if key in self._over:
             raise HttpProblem(403, "the attempt of this key is over", code="attempt_over")
-        raise HttpProblem(401, "this is the key of no attempt of this run", code="invalid_api_key")
+        raise HttpProblem(401, "this key does not belong to any attempt of this run", code="invalid_api_key")
 
 
 def _key_in_path(scope: Scope) -> tuple[str, str]:

@@ -80,7 +80,7 @@ class Session(ModelService):
         return self._check_length(self.conversations.raw_prompt(prompt, given.tokens), "prompt")
 
     def sampling(self, body: SampledBody, *, max_tokens: int | None, **asked: Any) -> Sampling:
-        """The run's, but for what changes no probability: how long an answer may be, and where it stops."""
+        """The run's sampling. A client may set only the length of an answer and its stops."""
         run = self.attempt.sampling
         own = super().sampling(body, max_tokens=max_tokens, **asked)
         chosen = replace(
@@ -163,7 +163,7 @@ class Session(ModelService):
         return f"{self.attempt.id}#{root}" if root else self.attempt.id
 
     def _lenient(self, path: str, handler: Handler) -> Handler:
-        """Any name is this model's, and what can only be a hint is left out."""
+        """Accept any model name, and leave out fields that are only hints."""
         free: Any = {"type": "auto"} if path.startswith("/v1/messages") else "auto"
 
         async def answer(raw: Any) -> Outcome:

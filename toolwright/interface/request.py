@@ -60,7 +60,7 @@ class UserRequest:
             for keyword, target in self._held.values():
                 if keyword != "task":  # tasks are made here, and travel as data
                     raise UserError(
-                        f"{keyword}={_name(target)} cannot travel to Ray's workers: {_reason(target)}; "
+                        f"{keyword}={_name(target)} cannot be sent to Ray's workers: {_reason(target)}; "
                         "define it at the top of a module, import it from there, and pass that"
                     )
         return config

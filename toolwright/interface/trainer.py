@@ -153,7 +153,7 @@ class Trainer:
             return
         if not self._close.alive:
             again = f"Trainer('run.name={self.folder.name}', 'run.resume=true')"
-            raise UserError(f"this trainer is closed; go on with {again}")
+            raise UserError(f"this trainer is closed; continue with {again}")
         with reap_children():
             steps = self._loop.steps(self._run_folder, command=self._command)
             try:

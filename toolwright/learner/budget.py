@@ -27,7 +27,7 @@ SLACK = GIB  # workspaces of libraries
 
 
 class HasLengths(Protocol):
-    """Work that is computed in parts, none of them smaller than one sequence."""
+    """Work that can be computed in parts; a part holds at least one sequence."""
 
     @property
     def lengths(self) -> list[int]: ...
@@ -68,14 +68,15 @@ class TokenBudget:
             free, held = torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device)
             seen = f" ({held / GIB:.1f} GiB are this process's, {free / GIB:.1f} free)"
         return (
-            f"{device} has no room for a pass, not even over one sequence of {longest:,} tokens{seen}; what "
-            "helps: model.gradient_checkpointing=true and an adapter (model.lora.rank=16) where not yet so, "
-            "a lower model.context or engine.slots, a device that others do not use"
+            f"{device} has no memory for a pass, not even over one sequence of {longest:,} tokens{seen}; set "
+            "model.gradient_checkpointing=true or model.lora.rank=16, lower model.context or engine.slots, "
+            "or use a device that no other program uses"
         )
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """Torch's own kind, or where torch has taken all of it what its libraries find none for."""
+    """True for torch's own out-of-memory error, and for those of its libraries once torch has taken all
+    memory."""
     return isinstance(error, torch.OutOfMemoryError) or "STATUS_ALLOC_FAILED" in str(error)
 
 

@@ -105,7 +105,7 @@ def unwritten(folder: Path, step: int, error: BaseException) -> UserError:
     rest = f"the last whole one is {last}" if last else "there is no earlier one"
     return UserError(
         f"could not write checkpoint {folder / f'step_{step}'}: {_line(error)}; {rest}; "
-        "see that there is room on the disk, then go on with the run by run.resume=true"
+        "make room on the disk, then continue the run with run.resume=true"
     )
 
 
@@ -174,7 +174,7 @@ def verify(path: Path, names: Iterable[str] | None = None) -> None:
             return f"{name}: {error.strerror or error}"
         if found[0] != size:
             return f"{name} has {found[0]:,} bytes, {size:,} were written"
-        return "" if found[1] == crc else f"{name} is damaged: its checksum is not that of what was written"
+        return "" if found[1] == crc else f"{name} is damaged: its checksum differs from the recorded one"
 
     with ThreadPoolExecutor() as pool:
         for why in pool.map(damage, listed):

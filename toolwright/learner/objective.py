@@ -149,7 +149,7 @@ class PreferenceObjective:
         self.correction = "none"  # no engine sampled, so there is no gap
         if other := [name for name in config.params if name != self.name]:
             raise UserError(
-                f"algorithm.params.{other[0]}: algorithm.loss={self.name} is all that this run "
+                f"algorithm.params.{other[0]}: algorithm.loss={self.name} is the only loss that this run "
                 f"computes; {nearest(other[0], [self.name])}"
             )
         self.params: dict[str, Any] = config.params.get(self.name, {})

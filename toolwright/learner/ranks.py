@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch. One of weight 0 stands in where this rank has nothing left to do and others have."""
+    """A micro-batch. One of weight 0 fills in when this rank has no work left but others have."""
 
     batch: Batch
     weight: float

@@ -56,7 +56,7 @@ def base_of(folder: Path) -> Path:
         if place.is_dir():
             return place
     raise UserError(
-        f"{folder} is an adapter of {named}, which is not a folder here; get that model, then set "
+        f"{folder} is an adapter of {named}, which is not a local folder; download that model, then set "
         f"model.path=BASE model.lora.path={folder}"
     )
 
@@ -72,7 +72,8 @@ def load(decoder: Decoder, folder: Path, *, base: Path) -> None:
     for key, harmless in PLAIN.items():
         if config.get(key) not in harmless:
             raise UserError(
-                f"{folder}: {key}={config[key]!r} is not supported; train it without, or merge it with peft"
+                f"{folder}: {key}={config[key]!r} is not supported; train the adapter without it, or merge "
+                "it with peft"
             )
     rank, alpha = size_of(config, folder)
     scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
@@ -99,13 +100,13 @@ def _check_base(folder: Path, base: Path) -> None:
         return
     if named.resolve() != base.resolve() and not weight_files.alike(named, base):
         raise UserError(
-            f"the adapter in {folder} is of another base: it was made for {named}, whose weights are not "
-            f"those of {base}; if you want this, name {base} as base_model_name_or_path in its {CONFIG}"
+            f"the adapter in {folder} is of another base: it was made for {named}, whose weights differ from "
+            f"those of {base}; if you want this base, write {base} as base_model_name_or_path in its {CONFIG}"
         )
 
 
 def size_of(config: Mapping[str, Any], folder: Path) -> tuple[int, float]:
-    """Rank and alpha; what is not said is as peft has it."""
+    """Rank and alpha; missing values are peft's defaults."""
     rank, alpha = config.get("r", 8), config.get("lora_alpha", 8)
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
         raise UserError(f"{folder / CONFIG}: r={rank!r} should be a whole number above 0")
@@ -115,7 +116,8 @@ def size_of(config: Mapping[str, Any], folder: Path) -> tuple[int, float]:
 
 
 def save_learned(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
-    """The adapter if there is one, else the whole model. `state`: where the decoder has only a part of it."""
+    """Save the adapter if there is one, else the whole model. `state`: the full state, if the decoder holds
+    only a part."""
     if decoder.adapter is None:
         huggingface.save(decoder, folder, state=state)
     else:
@@ -170,7 +172,7 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     for name, tensor in read_file(folder / WEIGHTS).items():
         plain = name.removeprefix(PREFIX).removesuffix(".weight").removesuffix(".default")
         if not plain.endswith((".lora_A", ".lora_B")):
-            raise UserError(f"{folder / WEIGHTS}: {name} is not of a plain LoRA")
+            raise UserError(f"{folder / WEIGHTS}: {name} does not belong to a plain LoRA")
         found[plain] = tensor.float()
     weight_files.check_finite(folder, found.items())
     return found

@@ -135,7 +135,7 @@ class ChatTemplates:
             except UserError:
                 continue
         logging.getLogger(__name__).warning(
-            "the chat template has no role for tools: their answers are written as a user's messages"
+            "the chat template has no role for tools, so their answers are written as messages of the user"
         )
         return "user"
 
@@ -157,7 +157,7 @@ class ChatTemplates:
         return self._after({"role": "assistant", "tool_calls": calls}, messages, **extra)
 
     def _after(self, said: Message, messages: Messages, *, generate: bool = True, **extra: Any) -> str:
-        """Return what is written after the turn `said`, which stands for what the policy really said."""
+        """Return what the template writes after the turn `said`, a stand-in for the policy's real text."""
         sentinel = "toolwright-said-this"
         while any(sentinel in str(message.get("content")) for message in messages):
             sentinel += "-"

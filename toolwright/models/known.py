@@ -1,4 +1,4 @@
-"""Models by short names: where each is to be had, and what shape it has. Imports without torch."""
+"""Models by short names: where to download each, and its shape. Imports without torch."""
 
 from __future__ import annotations
 

@@ -225,5 +225,5 @@ def restore(decoder: Decoder, state: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, tensor in mine.items():
             if tensor.shape != state[name].shape:
-                raise ValueError(f"{name} is of another rank or model")
+                raise ValueError(f"{name} belongs to another rank or model")
             tensor.copy_(state[name])

@@ -29,7 +29,7 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
     settings.setdefault("vocab_size", words.size)
     if settings["vocab_size"] < words.size:
         raise UserError(
-            f"vocab_size={settings['vocab_size']} is too few for {words.size} tokens of its tokenizer"
+            f"vocab_size={settings['vocab_size']} is less than the {words.size} tokens of its tokenizer"
         )
     specials = {"eos_token_id": words.end, "pad_token_id": words.pad, "bos_token_id": None}
     config = _config(str(settings.pop("model_type", like)), {**settings, **specials}, changes)
@@ -51,7 +51,7 @@ def _must_fit(model: torch.nn.Module) -> None:
     if needed > there:
         raise UserError(
             f"{count:,} parameters take {needed / 1e9:,.0f} GB, and this machine has {there / 1e9:,.0f}; "
-            "make it smaller, with num_hidden_layers=2 hidden_size=64 for instance"
+            "make it smaller, for example with num_hidden_layers=2 hidden_size=64"
         )
 
 
@@ -77,8 +77,8 @@ def _config(family: str, settings: dict[str, Any], changes: Mapping[str, Any]) -
     except (ValueError, KeyError):
         names = ", ".join([*KNOWN, "llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma"])
         raise UserError(
-            f"{family!r} is no architecture that transformers knows, no folder and no known model; "
-            f"for instance: {names}"
+            f"{family!r} is not an architecture of transformers, a folder or a known model; use for example "
+            f"{names}"
         ) from None
     strange = [key for key in changes if not hasattr(default, key)]
     if strange:

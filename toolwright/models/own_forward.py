@@ -85,7 +85,7 @@ def attention(
 
 
 class OwnForward(Decoder):
-    """A decoder by its interface alone: its body and its head are the model's."""
+    """A decoder with the model's own body and head behind our interface."""
 
     fast = False
     three_axes: bool  # its positions have three axes, where there are images
@@ -124,7 +124,7 @@ class OwnForward(Decoder):
         return self
 
     def initialise(self, seed: int) -> OwnForward:
-        raise NotImplementedError("a model with a forward of its own is initialised by `model init`")
+        raise NotImplementedError("`toolwright model init` creates a model with its own forward")
 
     def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix] = torch.t) -> DecoderWeights:
         """It reads them where they are."""
@@ -227,7 +227,7 @@ def vision_model(decoder: Decoder) -> OwnForward:
     """The decoder, if it takes images; else a UserError that says why not."""
     if not isinstance(decoder, OwnForward) or decoder.reader is None:
         why = decoder.no_vision_because if isinstance(decoder, OwnForward) else "it is a language model"
-        raise UserError(f"the prompt has images, and the model sees none: {why}")
+        raise UserError(f"the prompt has images, but the model takes none: {why}")
     return decoder
 
 
@@ -263,7 +263,7 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
     with foreign_code(f"{folder} holds a {kind!r} model, which {reader} cannot read"):
         config = transformers.AutoConfig.from_pretrained(folder)
     if _auto_class(config) is None:
-        raise UserError(f"{folder} holds a {config.model_type!r} model, which is no causal language model")
+        raise UserError(f"{folder} holds a {config.model_type!r} model, which is not a causal language model")
     return _shape(config, context)
 
 
@@ -290,8 +290,8 @@ def wrapped(model: Any, *, context: int | None = None, avoid: int = -1) -> OwnFo
             return decoder
         _choose_attention(model, before)
     raise UserError(
-        f"a {model.config.model_type!r} model gives other numbers by its parts than as a whole: its hidden "
-        "states and its logits cannot be told apart from outside"
+        f"a {model.config.model_type!r} model computes other numbers in parts than as a whole, so its hidden "
+        "states cannot be separated from its logits"
     )
 
 

@@ -40,7 +40,7 @@ def _survive_false_amx() -> None:
     if tried.returncode < 0:
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         warnings.warn(
-            "this machine announces AMX for bfloat16 and does not have it; going on without, which is slow: "
+            "this machine reports AMX for bfloat16 but does not have it, so bfloat16 is slow; "
             "model.dtype=float32 is faster here",
             stacklevel=3,
         )

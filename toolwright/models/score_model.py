@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """(score − mean) / deviation, where whoever trained the model noted both."""
+    """(score − mean) / deviation, if the model's folder states both."""
 
     mean: float = 0.0
     deviation: float = 1.0
@@ -178,7 +178,7 @@ def _own(folder: Path, *, by_token: bool, dtype: torch.dtype, device: torch.devi
         model, found = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
     if found["missing_keys"]:
         raise UserError(
-            f"{folder} is not a whole classifier: it has no tensor {min(found['missing_keys'])}; "
+            f"{folder} is an incomplete classifier: it has no tensor {min(found['missing_keys'])}; "
             "`toolwright rm` trains one from preferences"
         )
     return OwnClassifier(model.eval().requires_grad_(False).to(device), by_token=by_token)
@@ -208,7 +208,7 @@ _LABELS = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0"
 
 
 def _save_own(model: ScoreModel, folder: Path) -> None:
-    """Save it by transformers' own class for such a model, which must put its head on the same states."""
+    """Save it with transformers' own class for such a model, which must apply its head to the same states."""
     transformers, body = quiet_transformers(), model.body
     causal: Any = body.get_submodule("model")
     config = type(causal.config).from_dict({**causal.config.to_dict(), **_LABELS})

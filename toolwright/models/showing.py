@@ -33,7 +33,7 @@ def describe(folder: Path) -> list[tuple[str, str]]:
     return [
         *rows,
         ("context", f"{shape.context:,} tokens"),
-        ("vocabulary", f"{shape.vocab:,}, of which the tokenizer knows {tokenizer.size:,}"),
+        ("vocabulary", f"{shape.vocab:,}, of which the tokenizer has {tokenizer.size:,}"),
         ("chat", f"{chat} a template; a turn ends with {ends}"),
         ("fast path", "yes" if reason is None else f"no: {reason}"),
         ("to sample", f"{_memory(4 * count)} in float32, and the cache"),

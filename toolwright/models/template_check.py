@@ -17,16 +17,18 @@ MARK = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|</s>")
 
 
 def check(tokenizer: Tokenizer) -> None:
-    """Raise a UserError that names what is missing. That there is no template is told where one is needed."""
+    """Raise a UserError that names what is missing. A missing template is reported where one is needed."""
     where = f"the tokenizer{f' in {tokenizer.source}' if tokenizer.source else ''}"
     for name in NAMED:
         token = tokenizer.special(name)
         if token and tokenizer.backend.token_to_id(token) is None:
-            raise UserError(f"{where} names {token!r} as its {name} and has no such token in tokenizer.json")
+            raise UserError(
+                f"{where} names {token!r} as its {name}, but there is no such token in tokenizer.json"
+            )
     if not tokenizer.end_marks:
         _warn(
-            f"{where} has no token with the number that ends a turn, {min(tokenizer.end_tokens)}: every turn "
-            "goes on until it is as long as it may be; name its eos_token in tokenizer_config.json"
+            f"{where} has no token with the number that ends a turn, {min(tokenizer.end_tokens)}, so every "
+            "turn would reach its length limit; name its eos_token in tokenizer_config.json"
         )
     if not tokenizer.config.get("chat_template"):
         return
@@ -39,13 +41,14 @@ def check(tokenizer: Tokenizer) -> None:
     closing = MARK.findall(chat.closing)
     if closing and tokenizer.backend.token_to_id(closing[-1]) is None:
         raise UserError(
-            f"the chat template ends a turn with {closing[-1]!r}, but {where} has no such token, so no turn "
-            "could ever end; add it to the tokenizer, or use the template that the model was trained with"
+            f"the chat template ends a turn with {closing[-1]!r}, but {where} has no such token, so a turn "
+            "could never end; add the token to the tokenizer, or use the template that the model was trained "
+            "with"
         )
     for mark in plain_marks(tokenizer):
         _warn(
-            f"the chat template writes {mark} as plain text, because {where} has no such token: this is "
-            "right only if the model was trained like this"
+            f"the chat template writes {mark} as plain text, because {where} has no such token; this is "
+            "correct only if the model was trained this way"
         )
 
 

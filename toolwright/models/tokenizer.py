@@ -120,7 +120,7 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise UserError(
-                f"{folder} has no tokenizer.json; where it has another kind of tokenizer, `toolwright model "
+                f"{folder} has no tokenizer.json; if it has another kind of tokenizer, `toolwright model "
                 f"convert {folder} --out FOLDER` makes one"
             )
         try:
@@ -144,7 +144,7 @@ class Tokenizer:
         tokenizer.source = folder
         if not tokenizer.end_tokens:
             raise UserError(
-                f"{folder}: no end-of-sequence token, neither in tokenizer_config.json nor config.json"
+                f"{folder}: neither tokenizer_config.json nor config.json names an end-of-sequence token"
             )
         return tokenizer
 
@@ -219,8 +219,8 @@ class Tokenizer:
         return self._sees().expanded(text, urls) if urls else text
 
     def opening(self, messages: Messages, *, tools: Tools | None = None, **extra: Any) -> Written:
-        """A conversation up to where the assistant's first turn begins. What users and tools say in it
-        is text, whatever it looks like: special tokens are the template's alone to write."""
+        """A conversation up to where the assistant's first turn begins. What users and tools say is encoded
+        as text, whatever it looks like: only the template writes special tokens."""
         minute = time.time() // 60  # templates may ask for the date
         asked, last = (messages, tools, extra, minute), self._opened
         if last is None or last[0] != asked:
@@ -288,8 +288,8 @@ class Tokenizer:
     def _quoted(
         self, messages: Messages, tools: Tools | None, roles: Sequence[str] | None = QUOTED
     ) -> tuple[Any, Any, str]:
-        """Split the words of users and tools, tool descriptions included, wherever they spell a special
-        token. `roles`: whose words; None: everybody's."""
+        """Split the words of users and tools, and tool descriptions, wherever they spell a special token.
+        `roles`: the roles whose words are split; None: all."""
         mark = _unused("".join(str(message.get("content")) for message in messages))
 
         def quoted(value: Any) -> Any:
@@ -345,7 +345,7 @@ class Tokenizer:
         if self.image_reader is None:
             where = f" in {self.source}" if self.source else ""
             raise UserError(
-                f"the prompt has images, and the model{where} sees none: a vision model's folder has "
+                f"the prompt has images, but the model{where} takes none; a vision model's folder has "
                 "image_token_id in config.json, and preprocessor_config.json"
             )
         return self.image_reader
@@ -363,7 +363,8 @@ class Tokenizer:
 
     @cached_property
     def _before(self) -> str:
-        """A token that a text can be encoded behind, where it matters whether there is one."""
+        """A token that a text can be encoded after, for tokenizers that treat the start of a text
+        differently."""
         for mark in self.end_marks:
             token = self.backend.token_to_id(mark)
             if self.encode(mark) == [token] and self.encode(f"{mark}a") != [token, *self.encode("a")]:
@@ -410,8 +411,8 @@ class Tokenizer:
         source = self.config.get("chat_template")
         if not source:
             raise UserError(
-                f"the tokenizer{f' in {self.source}' if self.source else ''} has no chat template; "
-                "put one into chat_template.jinja beside it"
+                f"the tokenizer{f' in {self.source}' if self.source else ''} has no chat template; write one "
+                "into chat_template.jinja beside it"
             )
         named = (
             {t["name"]: t["template"] for t in source} if isinstance(source, list) else {"default": source}
@@ -422,7 +423,7 @@ class Tokenizer:
 
 
 def _templates(folder: Path) -> str | list[dict[str, str]] | None:
-    """The chat template in a file of its own; where there are more beside it, all by their names."""
+    """The chat template in a file of its own; all by name if there are more beside it."""
     whole = folder / "chat_template.jinja"
     more = sorted((folder / MORE_TEMPLATES).glob("*.jinja"))
     found = [("default", whole)] * whole.is_file() + [(file.stem, file) for file in more]
@@ -437,7 +438,9 @@ def _ends(file: Path) -> list[int]:
     value = read_json(file).get("eos_token_id")
     ends = value if isinstance(value, list) else [value] if value is not None else []
     if not all(isinstance(end, int) and not isinstance(end, bool) for end in ends):
-        raise UserError(f"{file}: eos_token_id={value!r} should be the number of a token, or a list of such")
+        raise UserError(
+            f"{file}: eos_token_id={value!r} should be the number of a token, or a list of numbers"
+        )
     return [end for end in ends if end >= 0]
 
 

@@ -184,7 +184,7 @@ def has_turns(model: Any) -> bool:
 
 @torch.no_grad()
 def vision_probe(model: Any, reader: ImageReader | None, vocab: int) -> VisionProbe | str:
-    """The reason why a model sees nothing, where it does not."""
+    """The probe of a model's vision, or the reason why the model cannot take images."""
     if reader is None:
         return "its folder has no image_token_id in config.json, or no preprocessor_config.json"
     try:

@@ -35,24 +35,24 @@ def files(folder: Path) -> list[Path]:
     if index.is_file() and not (folder / SINGLE).is_file():
         named = read_json(index).get("weight_map")
         if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named.values()):
-            raise UserError(f"{index} has no weight_map that tells which file each tensor is in")
+            raise UserError(f"{index} has no weight_map, which says in which file each tensor is")
         names = sorted(set(named.values()))
     else:
         names = [SINGLE]
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         others = f", and {len(missing) - 1} more" if len(missing) > 1 else _instead(folder)
-        raise UserError(f"{folder} is not a whole model folder: {missing[0]} is missing{others}")
+        raise UserError(f"{folder} is not a complete model folder: {missing[0]} is missing{others}")
     return [folder / name for name in names]
 
 
 def _instead(folder: Path) -> str:
     """A message about what a folder without safetensors has instead, and what to do about it."""
     if any(folder.glob("model-*-of-*.safetensors")) and not (folder / INDEX).is_file():
-        return f", and so is {INDEX}, which tells what is in the files that it has"
+        return f", and so is {INDEX}, which lists the tensors of each file"
     for file in [*sorted(folder.glob("pytorch_model*.bin"))[:1], *sorted(folder.glob("*.gguf"))[:1]]:
         source = folder if file.suffix == ".bin" else file
-        return f"; it has {file.name}: `toolwright model convert {source} --out FOLDER` makes one of it"
+        return f"; it has {file.name}: `toolwright model convert {source} --out FOLDER` converts it"
     return ""
 
 
@@ -76,7 +76,7 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
     """`dtype`, `shape` and `data_offsets` of each tensor, without mapping the file, which may be larger than
     memory. A UserError for one that is missing, cut short, or not of safetensors."""
     if not path.is_file():
-        raise UserError(f"{path.parent} is not whole: {path.name} is missing")
+        raise UserError(f"{path.parent} is incomplete: {path.name} is missing")
     with path.open("rb") as file:
         start = file.read(max(8, len(POINTER)))
         if start.startswith(POINTER):
@@ -93,7 +93,7 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             raise _unreadable(path, "its header is damaged") from None
     if 8 + length + end != size:
-        raise _unreadable(path, f"it has {size:,} bytes, and its header promises {8 + length + end:,}")
+        raise _unreadable(path, f"it has {size:,} bytes, but its header says {8 + length + end:,}")
     return found
 
 
@@ -106,7 +106,8 @@ def read_file(path: Path) -> dict[str, Tensor]:
 
 
 def copy_permissions(folder: Path, like: str) -> None:
-    """Weights are written for their owner alone. Whoever may read the file `like` beside them may do so."""
+    """Give weights, which are written for their owner only, the permissions of the file `like` beside
+    them."""
     for path in folder.glob("*.safetensors"):
         shutil.copymode(folder / like, path)
 
@@ -142,10 +143,10 @@ def check_finite(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
     for name, tensor in tensors:
         if not torch.isfinite(tensor.detach().sum(dtype=torch.float32)):
             raise UserError(
-                f"{folder} is damaged: {name} has numbers that are not finite; get it again, or go back to a "
-                "checkpoint that is sound"
+                f"{folder} is damaged: {name} has numbers that are not finite; download it again, or use an "
+                "earlier checkpoint"
             )
 
 
 def _unreadable(path: Path, reason: object) -> UserError:
-    return UserError(f"{path} cannot be read as safetensors: {reason}; get it again")
+    return UserError(f"{path} cannot be read as safetensors: {reason}; download it again")

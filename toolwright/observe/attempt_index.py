@@ -170,7 +170,7 @@ class AttemptTable:
 
 
 class AttemptIndex:
-    """Makes the table, and makes it anew from its parts when a step's file is new, changed or gone."""
+    """Builds the table, and rebuilds it when a step's file is new, changed or gone."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -137,7 +137,7 @@ def _permutation_test(change: Floats) -> float:
 
 
 def _bootstrap(values: Floats) -> tuple[float, float]:
-    """The middle 95 % of the means of tasks drawn anew, always by the same seed."""
+    """The middle 95 % of the means of resampled tasks, always with the same seed."""
     rng, means, left = np.random.default_rng(0), [], RESAMPLES
     while left:
         rows = min(left, max(1, AT_ONCE // len(values)))

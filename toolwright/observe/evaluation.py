@@ -79,7 +79,7 @@ class EvaluationResult:
             reasons = list(dict.fromkeys(t.failure.message for t in attempts if t.failure))
             more = [f"and {len(reasons) - REASONS} other reasons"] if len(reasons) > REASONS else []
             told = "; ".join([*reasons[:REASONS], *more])
-            raise UserError(f"not one of {len(attempts)} held-out attempts could be scored: {told}")
+            raise UserError(f"none of the {len(attempts)} held-out attempts could be scored: {told}")
         counts = {
             "tokens_mean": sum(t.sampled_tokens for t in scored) / len(scored),
             "truncated": sum(t.cut for t in scored) / len(scored),
@@ -167,7 +167,7 @@ def read_evaluations(run: Path) -> dict[int, EvaluationResult]:
             found[int(row["step"])] = EvaluationResult(tasks, row["counts"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{run / FILE} is no file of evaluations: {type(error).__name__} {error}"
+                f"{run / FILE} is not a file of evaluations: {type(error).__name__} {error}"
             ) from None
     return found
 
@@ -176,7 +176,7 @@ def last_evaluation(run: Path) -> EvaluationResult:
     found = read_evaluations(run)
     if not found:
         raise UserError(
-            f"{run} keeps no evaluation: `toolwright eval … run.name=NAME` keeps one, and so does a training "
+            f"{run} has no evaluation; `toolwright eval … run.name=NAME` writes one, and so does training "
             "with held-out tasks"
         )
     return found[max(found)]

@@ -46,7 +46,7 @@ def selected(table: AttemptTable, places: Array) -> Iterator[ExportedAttempt]:
     for step, run in groupby(zip(steps, rows, strict=True), key=itemgetter(0)):
         path = table.path(step)
         if path is None:
-            raise UserError(f"the attempts of step {step} are not there any more")
+            raise UserError(f"the attempts of step {step} no longer exist")
         mine = [row for _, row in run]
         for start in range(0, len(mine), AT_ONCE):
             for trajectory in rollouts.read(path, mine[start : start + AT_ONCE]):

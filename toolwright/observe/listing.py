@@ -46,7 +46,7 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
             table.add_row("…")
     console.print(table)
     if hidden:
-        console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
+        console.print(Text(f"{hidden} steps in between are left out; --full shows them", style="dim"))
     console.print(Text(f"\ntoolwright view {_word(run)} --step {steps[-1]}, --best, --worst", style="dim"))
 
 
@@ -75,7 +75,7 @@ def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group],
     console.print(Text(f"step {step}", style="bold"))
     console.print(table)
     if len(shown) < len(groups):
-        console.print(Text(f"{len(groups) - len(shown)} groups more; --full shows them", style="dim"))
+        console.print(Text(f"{len(groups) - len(shown)} more groups; --full shows them", style="dim"))
     name = visible(groups[0].trajectories[0].group)
     console.print(
         Text(

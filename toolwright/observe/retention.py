@@ -18,11 +18,13 @@ def removable(
 ) -> list[Path]:
     """The files and folders that these limits leave out. Metrics, log, report and model always stay."""
     if attempts_before is None and keep_attempts is None and keep_checkpoints is None:
-        raise UserError("say what may go: --attempts-before STEP, --keep-attempts N or --checkpoints N")
+        raise UserError("name what to remove: --attempts-before STEP, --keep-attempts N or --checkpoints N")
     if keep_attempts is not None and keep_attempts < 0:
         raise UserError(f"--keep-attempts {keep_attempts}: expected a number of steps")
     if keep_checkpoints is not None and keep_checkpoints < 1:
-        raise UserError(f"--checkpoints {keep_checkpoints}: a run without a checkpoint cannot go on; keep 1")
+        raise UserError(
+            f"--checkpoints {keep_checkpoints}: a run without a checkpoint cannot be resumed; keep at least 1"
+        )
     found = old_attempts(run, keep_attempts) if keep_attempts is not None else []
     if attempts_before is not None:
         found = [path for step, path in rollouts.files(run).items() if step < attempts_before]

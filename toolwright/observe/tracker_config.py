@@ -69,7 +69,7 @@ def _read(label: str, settings: Any) -> TrackerConfig:
 def _located(reference: str) -> str:
     """The reference with its file's whole path. The file is read in the tracker's process alone."""
     if is_held(reference):
-        raise UserError("a tracker lives in a process of its own: name it as path.py:name")
+        raise UserError("a tracker runs in a process of its own; name it as path.py:name")
     where, _, name = reference.rpartition(":")
     if not where.endswith(".py"):
         return reference

@@ -184,7 +184,7 @@ class TrackerFeed:
             self._open()
             begin = {"tracker": self.config.tracker, "settings": self.config.settings, "run": self.run}
             if error := self._ask({"kind": "begin", **begin}):
-                raise TrackerLeft(f"cannot begin: {error}")
+                raise TrackerLeft(f"cannot start: {error}")
             failed = 0
             while (message := self._next())["kind"] == "step":
                 error = self._ask(message)
@@ -238,7 +238,7 @@ class TrackerFeed:
             self._left = True
             self.untold += len(self._waiting)
             self._waiting.clear()
-        self.messages.append(f"{why}; it is left behind, {self.log} has its output")
+        self.messages.append(f"{why}; the run continues without it, and {self.log} has its output")
 
     def _open(self) -> None:
         Path(self.run["files"]).mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,9 @@ def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
     except Unreadable as reason:
         raise UserError(f"the arguments of a call of {function.get('name')!r}: {reason}") from None
     if not isinstance(parsed, Mapping):
-        raise UserError(f"the arguments of a call of {function.get('name')!r} are no JSON object: {parsed!r}")
+        raise UserError(
+            f"the arguments of a call of {function.get('name')!r} are not a JSON object: {parsed!r}"
+        )
     return dict(parsed)
 
 

@@ -51,13 +51,16 @@ class SdkChat:
         except getattr(self._sdk, f"{self.brand}Error") as error:
             raise classify(error, self._sdk, self._endpoint) from error
         except ValueError as error:  # the SDK passes it on if a server announces JSON and sends none
-            raise TransientError(f"{self._endpoint} sent what cannot be read: {error}") from error
+            raise TransientError(f"{self._endpoint} sent an answer that cannot be read: {error}") from error
         try:
             reply = self._reply(response)
             usage = self._usage_of(response, messages, options, reply)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             # The SDK returns whatever came, be it an HTML page or an object without its fields.
-            message = f"{self._endpoint} sent what is no answer of {self.brand}'s: {str(response)[:100]!r}"
+            message = (
+                f"{self._endpoint} sent something that is not an answer of {self.brand}'s API: "
+                f"{str(response)[:100]!r}"
+            )
             raise TransientError(message, usage=self._reported_usage(response)) from error
         return replace(
             reply, prompt_tokens=usage[0], completion_tokens=usage[1], seconds=time.monotonic() - started
@@ -141,7 +144,7 @@ def classify(error: Exception, sdk: Any, endpoint: str) -> Exception:
             return TaskFailure(message)
         return UserError(f"{message}; see model, base_url and api_key_env")
     if isinstance(error, sdk.APIError):
-        return TransientError(f"{endpoint} sent what cannot be read: {text}")
+        return TransientError(f"{endpoint} sent an answer that cannot be read: {text}")
     return error
 
 

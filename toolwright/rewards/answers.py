@@ -92,7 +92,8 @@ def golds(ground_truth: Any, *, scorer: str) -> list[str]:
 def unfit(ground_truth: Any, expected: str, *, scorer: str) -> TaskFailure:
     """The failure of a task whose ground truth the scorer cannot use."""
     none = (
-        "none; a row of a file has it in reward_model.ground_truth, or where task.params.answer=COLUMN says"
+        "none; put it into reward_model.ground_truth of the row, or name its column with "
+        "task.params.answer=COLUMN"
     )
     found = none if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
     return TaskFailure(f"the ground truth must be {expected} for scorer {scorer!r}, found {found}")

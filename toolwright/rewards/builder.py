@@ -109,7 +109,7 @@ class ScorerBuilder:
         part.last_turn_only, part.only_if_right = "final" in entry.needs, "right" in entry.needs
         if part.only_if_right and not self.config.parts:
             raise UserError(
-                f"scorer {canonical!r} adds to one that says right or wrong: set reward.parts={{task: 1, "
+                f"scorer {canonical!r} does not say whether an answer is right; set reward.parts={{task: 1, "
                 f"{canonical}: 0.1}} in place of reward.function"
             )
         return part
@@ -120,7 +120,7 @@ class ScorerBuilder:
             key = sorted(self.unused)[0]
             used = set(self.config.params) - self.unused
             hint = nearest(key, used | set(SCORERS.names()))
-            raise UserError(f"reward.params.{key} belongs to no scorer of this run; {hint}")
+            raise UserError(f"reward.params.{key} does not belong to a scorer of this run; {hint}")
 
     def _settings(self, *names: str) -> dict[str, Any]:
         """Settings under the scorer's own name, and under the data source that it was found by."""

@@ -1,4 +1,4 @@
-"""What a judge is asked and told about an attempt, and how its reply becomes a number."""
+"""The prompt that a judge gets about an attempt, and how its reply becomes a number."""
 
 from __future__ import annotations
 

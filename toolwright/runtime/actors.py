@@ -34,7 +34,7 @@ OURS = (UserError, InfrastructureFailure, TaskFailure)
 NAME_FREE_S = 20.0  # until Ray lets a dead actor's name go
 LOOK_AGAIN_S = 0.2
 # Between two garbage collections. A call's attempts are fewer and gone before the next: at Python's 700 each
-# of their tokens is looked at several times in vain, which takes a fifth of a step without an engine.
+# of their tokens is visited several times for nothing, which takes a fifth of a step without an engine.
 YOUNG_OBJECTS = 10_000
 
 

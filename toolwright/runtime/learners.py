@@ -77,7 +77,7 @@ class RayLearners(Learners):
             self.number()
             open_all(self.slots, self.threads)
         except Lost as error:
-            raise self._lost(f"what learns did not come back: {error}") from None
+            raise self._lost(f"the learners did not come back: {error}") from None
 
     def take(self, trajectories: Sequence[Trajectory]) -> None:
         """Send trajectories by reference. Every rank fetches their tables."""
@@ -148,7 +148,7 @@ class RayLearners(Learners):
             except Lost as error:
                 raise self._lost(f"the policy was lost in {method}: {error}") from None
             except InfrastructureFailure as error:
-                raise self._lost(f"the policy cannot go on with {method}: {error}") from None
+                raise self._lost(f"the policy cannot continue with {method}: {error}") from None
             except TimeoutError:
                 what = f"has not answered {method} within {limit_s:g} s"
                 for slot, incarnation in zip(self.ranks, incarnations, strict=True):

@@ -76,6 +76,6 @@ class Publication:
         if found != self.checksum:
             raise UserError(
                 f"weights of version {self.version} arrived damaged in {slot.name}: their checksum is "
-                f"{found:x}, the policy's {self.checksum:x}. Do not trust the memory or network of "
-                f"{slot.described}: take that node out, then go on with run.resume=true"
+                f"{found:x}, the policy's {self.checksum:x}. The memory or network of {slot.described} may "
+                "be faulty: remove that node, then continue with run.resume=true"
             )

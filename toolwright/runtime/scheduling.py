@@ -106,7 +106,7 @@ class _ScheduledBatch:
                 if clock() - idle_since > self.scheduler.patience_s:
                     raise InfrastructureFailure(
                         f"there has been no rollout worker for {self.scheduler.patience_s:g} s "
-                        "(runtime.start_timeout_s); log.txt tells how they were lost"
+                        "(runtime.start_timeout_s); log.txt says how they were lost"
                     )
                 await asyncio.sleep(LOOK_AGAIN_S)
                 continue

@@ -82,10 +82,10 @@ class Supervisor(threading.Thread):
 
     def _frozen(self, slot: ActorSlot, incarnation: int) -> None:
         stage, awaits = _last_known(slot)
-        asked = f" while {', '.join(slot.waits)} is awaited of it" if slot.waits else ""
+        asked = f" while {', '.join(slot.waits)} is pending" if slot.waits else ""
         what = (
             f"has not answered for runtime.heartbeat_timeout_s={self.config.heartbeat_timeout_s:g} s{asked}; "
-            f"it was last seen in {stage}{awaits}; its stack cannot be had, it does not even answer that"
+            f"it was last seen in {stage}{awaits}; its stack cannot be read, because it does not answer"
         )
         self.replace(slot, incarnation, what, "")
 

@@ -93,7 +93,7 @@ class SandboxApp:
             return
         except Exception:
             logger.exception("%s %s failed", method, path)
-            reply = _error(500, "the server made a mistake; see its log")
+            reply = _error(500, "the server failed; see its log")
         await send_reply(self._callers.with_cors(scope, send), reply, head=method == "HEAD")
         route = path if path in self._post or path in self._get else _route(path)
         self._metrics.count(route, reply.code, started)

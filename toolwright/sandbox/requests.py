@@ -54,7 +54,7 @@ class Program(_Body):
     files: dict[FileName, str | Base64] = Field(default_factory=dict, max_length=MOST_FILES)
     alone: bool = Field(
         default=False,
-        description="no other run beside it on its worker; should that die, the run is answered as its cause",
+        description="no other run shares its worker; if the worker dies, this run counts as the cause",
     )
 
 
@@ -98,9 +98,7 @@ class SessionRequest(_Body):
     """A live interpreter."""
 
     memory_mb: int | None = Field(default=None, gt=0, le=1 << 20)
-    idle_s: Seconds | None = Field(
-        default=None, description="the session ends when it was not used for this long"
-    )
+    idle_s: Seconds | None = Field(default=None, description="the session ends after this long without use")
     files: dict[FileName, str | Base64] = Field(default_factory=dict, max_length=MOST_FILES)
 
 
@@ -145,7 +143,7 @@ class JudgeRequest(Program):
     )
     setup: str = Field(default="", description="Python run before each check, in the process of the checks")
     entry_point: str = Field(
-        default="", description="a name that is the program's even where setup defines it"
+        default="", description="a name that belongs to the program even if setup defines it"
     )
 
 

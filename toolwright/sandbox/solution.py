@@ -1,6 +1,6 @@
 """The solution: it loads a program, then answers calls until the checker hangs up.
 
-This code shares a process with a program that may be hostile, so nobody believes any of it. Whatever the
+This code shares a process with a program that may be hostile, so nothing of it is trusted. Whatever the
 program does, only text leaves the process, and the text can only say what a call returned.
 """
 

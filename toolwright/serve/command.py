@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolwright.cli import CommandParser
 from toolwright.failures import UserError
 from toolwright.web import callers
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 # Option, type, default, help.
 _OPTIONS = (
-    ("host", str, "127.0.0.1", "other than loopback needs a token"),
+    ("host", str, "127.0.0.1", "an address other than loopback needs a token"),
     ("port", int, 8000, "0 takes a free one"),
     ("token", str, None, "the API key that callers must send; better: the variable TOOLWRIGHT_SERVE_TOKEN"),
     ("name", str, None, "the model's name in requests; by default its folder's"),
@@ -88,12 +89,7 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     about, _, examples = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="toolwright serve",
-        description=about,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(prog="toolwright serve", description=about, epilog=examples)
     parser.add_argument("model", metavar="MODEL", help="a Hugging Face folder, such as a run's model/")
     for name, kind, default, text in _OPTIONS:
         shown = "" if default is None else f" ({default})"
@@ -106,6 +102,7 @@ def _model(arguments: argparse.Namespace) -> LocalModel:
     from pydantic import ValidationError
 
     from toolwright.config import schema
+    from toolwright.config.keys import find
     from toolwright.providers.local import load
 
     try:
@@ -121,8 +118,13 @@ def _model(arguments: argparse.Namespace) -> LocalModel:
         )
     except ValidationError as error:
         first = error.errors()[0]
-        option = str(first["loc"][0]).replace("_", "-")
-        raise UserError(f"--{option} {first['input']}: {first['msg']}") from None
+        name = str(first["loc"][0])
+        blocks = (schema.RunConfig, schema.EngineConfig, schema.Model)
+        key = next(found for block in blocks if (found := find(block, name)))
+        option = name.replace("_", "-")
+        raise UserError(
+            f"--{option} {first['input']}: expected {key.expected.removesuffix(' or null')}"
+        ) from None
     return load(
         model,
         engine,

@@ -37,7 +37,7 @@ Work = Callable[[], Awaitable[HttpReply | AsyncGenerator[bytes]]]
 
 
 class RequestLog:
-    """Takes note of requests; this one of none."""
+    """Records requests; this base class records none."""
 
     def count(self, route: str, code: int, started: float) -> None:
         """A request was answered."""
@@ -128,4 +128,4 @@ class Exchange:
                 error.status, str(error), code="invalid_api_key" if error.status == 401 else None
             )
         logger.error("%s %s failed", self.method, self.path, exc_info=error)
-        return HttpProblem(500, "the server made a mistake; its log says which")
+        return HttpProblem(500, "the server failed; see its log")

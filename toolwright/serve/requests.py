@@ -87,7 +87,7 @@ class Tool(Body):
     function: Function
 
     def plain(self) -> dict[str, Any]:
-        """The tool with what was said of it and no more: templates show it as in training."""
+        """The tool with only the fields that the client sent: templates show it as in training."""
         return self.model_dump(exclude_none=True, exclude_unset=True)
 
 
@@ -96,7 +96,7 @@ def _object(text: str) -> str:
         value, end = read_json(text or "{}")
     except Unreadable as reason:
         raise ValueError(
-            f"the arguments of a call are a JSON object, and this cannot be read: {reason}"
+            f"the arguments of a call are a JSON object, but this cannot be read: {reason}"
         ) from None
     if not isinstance(value, dict) or (text or "{}")[end:].strip():
         raise ValueError("the arguments of a call are a JSON object")
@@ -383,9 +383,9 @@ class ResponsesRequest(SampledBody):
             parts = item.get("content") if kind == "message" else item.get("output")
             for part in parts if isinstance(parts, list) else ():
                 if part.get("type") not in ("input_text", "output_text", "text"):
-                    raise ValueError(f"item {place} has a part that is no text: {part.get('type')!r}")
+                    raise ValueError(f"item {place} has a part that is not text: {part.get('type')!r}")
             if kind == "message" and item.get("role") not in ("system", "developer", "user", "assistant"):
-                raise ValueError(f"item {place} has no role that is known here: {item.get('role')!r}")
+                raise ValueError(f"item {place} has an unknown role: {item.get('role')!r}")
             if kind == "function_call":
                 if not isinstance(item.get("name"), str):
                     raise ValueError(f"item {place} calls a function without a name")

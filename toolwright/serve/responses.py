@@ -56,7 +56,7 @@ class Responses:
             return []
         if identifier not in self._known:
             raise HttpProblem(
-                404, f"there is no response {identifier!r} to go on from here", param="previous_response_id"
+                404, f"there is no response {identifier!r} to continue here", param="previous_response_id"
             )
         return self._known[identifier]
 

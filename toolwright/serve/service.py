@@ -124,7 +124,7 @@ class ModelService:
         If it is cancelled, nothing is left behind in the engine."""
         if request.sampling.schema and any(prompt.offered for prompt in request.prompts):
             raise HttpProblem(
-                400, "an answer cannot be held to JSON where tools are offered: it may be a call"
+                400, "an answer cannot be held to JSON if tools are offered, because it may be a call"
             )
         count = len(request.prompts) * request.choices
         if self.under_way + count > self.queue_limit:
@@ -234,7 +234,7 @@ class ModelService:
 
 
 async def _side_by_side(work: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer]:
-    """All of them; where one fails, the others are cancelled."""
+    """Run all of them side by side; if one fails, cancel the others."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

@@ -39,7 +39,7 @@ def schemas(of: Any) -> list[dict[str, Any]]:
 
 
 def attack_on(of: Any, name: str) -> Any:
-    """An attack of the package. `attack(user_task, injection_task)` says what stands in which place."""
+    """An attack of the package. `attack(user_task, injection_task)` returns the text for each place."""
     import agentdojo.attacks  # noqa: F401 - registers them
     from agentdojo.agent_pipeline.ground_truth_pipeline import GroundTruthPipeline
     from agentdojo.attacks.attack_registry import ATTACKS

@@ -78,7 +78,7 @@ def _json_schema(value: Any) -> Any:
 
 @functools.cache
 def _documented(kind: str) -> list[dict[str, Any]]:
-    """The methods of a simulated API, as the policy reads of them."""
+    """The methods of a simulated API with their descriptions for the policy."""
     from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING
 
     return _rows(f"multi_turn_func_doc/{MULTI_TURN_FUNC_DOC_FILE_MAPPING[kind]}")

@@ -89,7 +89,9 @@ class EnvironmentHost:
         assert self._environment is not None, "reset comes first"
         outcome = self._typed(await self._call(what, getattr(self._environment, what), *args), Outcome, what)
         if not isinstance(outcome.reward, int | float) or not math.isfinite(outcome.reward):
-            raise TaskFailure(f"environment {self.name!r} gave {outcome.reward!r} as a reward")
+            raise TaskFailure(
+                f"environment {self.name!r} gave the reward {outcome.reward!r}, which is not a finite number"
+            )
         self._total += outcome.reward
         if self._success_reward is None:
             return outcome
@@ -125,7 +127,7 @@ class EnvironmentHost:
                     f"rollout.environment_timeout_s={self._limit_s:g}"
                 ) from None
             tail = "".join(traceback.format_exception(error, limit=-4)).strip()
-            raise TaskFailure(f"environment {self.name!r}, asked {what}, raised:\n{tail}") from error
+            raise TaskFailure(f"environment {self.name!r} raised an error in {what}:\n{tail}") from error
 
     def _typed(self, found: Any, kind: type[T], what: str) -> T:
         """Check the type of an answer and read its images."""
@@ -135,13 +137,13 @@ class EnvironmentHost:
                 f"with a text, found {_shown(found)}"
             )
         if not all(isinstance(one.get("content"), str) for one in getattr(found, "messages", ())):
-            raise TaskFailure(f"environment {self.name!r}: {what} wrote a message whose content is no text")
+            raise TaskFailure(f"environment {self.name!r}: {what} wrote a message whose content is not text")
         for name in ("text", "anchor"):
             length = len(getattr(found, name) or "")
             if length > MOST_TEXT:
                 raise TaskFailure(
-                    f"environment {self.name!r}: {what} answered with {name} of {length:,} characters, of "
-                    f"which {MOST_TEXT:,} are taken at the most"
+                    f"environment {self.name!r}: {what} returned {length:,} characters of {name}; at most "
+                    f"{MOST_TEXT:,} are allowed"
                 )
         return replace(found, images=self._images(found.images, what)) if found.images else found
 

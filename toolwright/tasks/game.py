@@ -57,7 +57,7 @@ class Game:
         raise NotImplementedError
 
     def move(self, action: str) -> bool:
-        """Make a move. False: it is none; the same player tries again, or has lost by it."""
+        """Make a move. Return False if it is not legal: the same player tries again, or has lost by it."""
         raise NotImplementedError
 
     def moves(self, shown: str) -> Iterable[Sequence[str]]:
@@ -93,7 +93,7 @@ class Game:
         return replace(outcome, anchor=self.anchor)
 
     def _until_our_turn(self) -> str:
-        """Let the opponent play; what the policy is shown then."""
+        """Let the opponent play, and return what the policy is shown then."""
         while (turn := self.turn) is not None and turn != self.player:
             self._seen()
             self._moved(str(self._other(self._shown[turn])))
@@ -101,7 +101,7 @@ class Game:
 
     def _seen(self) -> str:
         player = self.turn
-        assert player is not None, "nobody sees a game that is over"
+        assert player is not None, "a game that is over has no observation"
         with self._own_draws():
             new = self.see()
         self._shown[player] += f"\n{new}" if new else ""

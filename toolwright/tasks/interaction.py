@@ -52,7 +52,7 @@ def read_interactions(path: Path) -> dict[str, dict[str, Any]]:
         if name in found:
             raise UserError(f"{place}: a second interaction called {name!r}")
         found[name] = {"class": entry["class_name"], "config": {**(entry.get("config") or {}), "name": name}}
-        class_of(found[name]["class"])  # a mistake is heard of before the start
+        class_of(found[name]["class"])  # a mistake fails before the run starts
     return found
 
 
@@ -75,7 +75,7 @@ def with_interaction(task: Task, known: Mapping[str, Mapping[str, Any]]) -> Task
     name = str(arguments.get("name") or (next(iter(known)) if len(known) == 1 else ""))
     if name not in known:
         raise UserError(
-            f"task {task.id}: extra_info.{ARGUMENTS}.name={name!r} is no interaction of the file; "
+            f"task {task.id}: extra_info.{ARGUMENTS}.name={name!r} is not an interaction of the file; "
             f"{nearest(name, known)}"
         )
     own = {**known[name], "arguments": {"ground_truth": task.ground_truth, **arguments}}

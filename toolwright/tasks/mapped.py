@@ -114,6 +114,8 @@ def local_files(place: Path) -> dict[str, list[Path]]:
 
 def hub_files(name: str, *, only: str = "") -> dict[str, list[Path]]:
     """Download a data set's files from the hub, by split. `only`: those with this text in their path."""
+    if name.lower().endswith(ENDINGS):
+        raise UserError(f"no such file: {name} (looked in {Path.cwd()})")
     try:
         from huggingface_hub import HfApi, hf_hub_download
 
@@ -139,7 +141,7 @@ def hub_files(name: str, *, only: str = "") -> dict[str, list[Path]]:
 
 
 def split_of(path: str) -> str:
-    """train or test, by the words of a path; train where none tells."""
+    """train or test, by the words of a path; train if no word says."""
     words = re.findall(r"[a-z]+", path.lower())
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), "train")
 

@@ -60,7 +60,7 @@ class OwnLoop:
         question = await self._next()
         if question is None:
             self._attempt.result()
-            raise TaskFailure("the environment was over before the policy was asked anything")
+            raise TaskFailure("the environment ended before it asked the policy anything")
         return Observation(_text(question[0]), messages=question[0], tools=question[1])
 
     async def step(self, action: str, calls: Sequence[ToolCall] = ()) -> Outcome:

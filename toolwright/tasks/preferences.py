@@ -40,7 +40,7 @@ def read(row: Row, where: str) -> tuple[Messages, dict[str, Any]]:
         raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row)}")
     if not prompt:
         raise UserError(
-            f"{where}: `chosen` and `rejected` begin with nothing in common, and without a prompt"
+            f"{where}: `chosen` and `rejected` have no beginning in common, and there is no `prompt`"
         )
     found: dict[str, Any] = {c: _answer(messages, prompt, where, c) for c, messages in said.items()}
     if single:

@@ -63,7 +63,7 @@ class RecordFolder:
         return sorted((self.path / "answers").glob("*.parquet"))
 
     def create(self) -> None:
-        """Conversations are nobody else's business: the folder is readable by its owner alone."""
+        """Create the folder, readable by its owner only: conversations are private."""
         try:
             (self.path / "answers").mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.chmod(0o700)
@@ -102,7 +102,7 @@ class RecordFolder:
             try:
                 one = Feedback(**json.loads(line))
             except (ValueError, TypeError):
-                log.warning("%s: line %d is no feedback, and is left out", file, number)
+                log.warning("%s: line %d is not feedback and is ignored", file, number)
                 continue
             found.pop(one.id, None)
             found[one.id] = one

@@ -145,4 +145,4 @@ class _OfVerl:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and callable(args[0]) and not kwargs:
             return args[0]
-        raise UserError(f"{cls.whole} is used, which is verl's own, and verl is not installed here")
+        raise UserError(f"{cls.whole} belongs to verl, which is not installed here")

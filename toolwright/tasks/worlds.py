@@ -107,7 +107,7 @@ def from_rows(
             json.dumps(row)
             prompt = [{"role": one["role"], "content": one["content"] or ""} for one in row["prompt"]]
         except (TypeError, KeyError):
-            raise UserError(f"{name} {source}: {split} row {number} is no conversation") from None
+            raise UserError(f"{name} {source}: {split} row {number} is not a conversation") from None
         kind = source if row.get("task") in (None, "default") else str(row["task"])
         own, answer = {**settings, "row": row}, row.get("answer")
         return world_task(

@@ -129,7 +129,7 @@ def _entry(label: str, path: str) -> Entry[Callable[..., Any]]:
     if ":" not in path and path not in TOOLS.names():
         raise UserError(
             f"unknown tool {path!r}; {nearest(path, TOOLS.names())} "
-            f"A tool of your own: tools.{label}.path=my_tools.py:name"
+            f"(for a tool of your own, set tools.{label}.path=my_tools.py:name)"
         )
     return TOOLS.get(path)
 

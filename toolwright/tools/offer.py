@@ -64,7 +64,7 @@ def offer_of(
         keywords = {**arguments, ATTEMPT: caller.attempt} if signature.takes_attempt else arguments
         if signature.takes_task:
             if caller.task is None:
-                raise ToolError(f"{name} works on the task of an attempt, and this call has none")
+                raise ToolError(f"{name} needs the task of an attempt, but this call has none")
             keywords = {**keywords, signature.takes_task: caller.task}
         if _is_async(called):
             return await called(**keywords)

@@ -103,7 +103,7 @@ class PlainServer:
             await asyncio.sleep(self._pause_s)
 
     async def _in_turn(self) -> None:
-        """Leave the time between two requests that was asked for."""
+        """Wait for the configured time between two requests."""
         now = time.monotonic()
         wait = max(0.0, self._next - now)
         self._next = now + wait + self._interval_s

@@ -93,7 +93,7 @@ class SandboxTool:
             await self._plain.close()
 
     async def _plain_server(self) -> PlainServer | None:
-        """The server where it is not ours: one that has no health to tell, or whose protocol is named."""
+        """The server if it is not ours: it has no `/health`, or its protocol is configured."""
         if not self.speaks_plain:
             return None  # a code-judge has no health to tell either, and is spoken to in its own words
         if self._is_foreign is None:

@@ -210,9 +210,9 @@ def _by_class(entry: Mapping[str, Any], place: str) -> Settings:
     name = entry["class_name"].rpartition(".")[2]
     if name not in _CLASSES:
         raise UserError(
-            f"{place}: {entry['class_name']} is a tool of verl's own kind, without an equivalent here; "
-            f"write it as a typed function and name it by tools.NAME.path=file.py:function "
-            f"(understood are {', '.join(sorted(_CLASSES))}, and MCP servers)"
+            f"{place}: {entry['class_name']} is a tool of verl without an equivalent here; write it as a "
+            "typed function and name it with tools.NAME.path=file.py:function (Toolwright understands "
+            f"{', '.join(sorted(_CLASSES))}, and MCP servers)"
         )
     path, keys, fixed = _CLASSES[name]
     function = (entry.get("tool_schema") or {}).get("function") or {}

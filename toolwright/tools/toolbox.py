@@ -187,10 +187,10 @@ def _text(result: Any) -> str:
 
 
 def _reward(name: str, reward: Any) -> float | None:
-    """An exception is not a reward, nor is NaN."""
+    """Check a reward: None or a finite number."""
     if reward is None or (isinstance(reward, int | float) and math.isfinite(reward)):
         return reward
-    raise TaskFailure(f"tool {name!r} gave {reward!r:.200} as a reward, not a finite number")
+    raise TaskFailure(f"tool {name!r} gave the reward {reward!r:.200}, which is not a finite number")
 
 
 def _answer(text: str, trouble: Trouble = "", reward: float | None = None) -> ToolResult:

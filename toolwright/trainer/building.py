@@ -112,7 +112,7 @@ def _named_device(name: str) -> torch.device:
     except RuntimeError:
         raise UserError(f"model.device={name!r} is not a device; write auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"model.device={name} was asked for, but torch sees no CUDA device here")
+        raise UserError(f"model.device={name} needs CUDA, but torch finds no CUDA device")
     return device
 
 
@@ -208,8 +208,8 @@ def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
     if beyond or tokenizer.size > vocab:
         which = f" ({beyond[0]})" if beyond else ""
         raise UserError(
-            f"{base}: its tokenizer knows {tokenizer.size} tokens{which}, its model only {vocab}; take the "
-            "tokenizer that belongs to it, or give it rows by resize_token_embeddings of transformers"
+            f"{base}: its tokenizer has {tokenizer.size} tokens{which}, its model only {vocab}; use the "
+            "tokenizer that belongs to the model, or add rows with resize_token_embeddings of transformers"
         )
 
 
@@ -269,7 +269,7 @@ def _folder(key: str, path: str | None) -> Path:
 def _to_be_had(name: str) -> str:
     """A hint for a path that is not a folder: it may be the name of a model to download."""
     if name not in KNOWN and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        return ""
+        return "; name a Hugging Face folder, or download one with `toolwright model get`"
     place = place_of(name)
     if place.is_dir():
         return f"; {place} is one"

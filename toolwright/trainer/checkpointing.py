@@ -29,7 +29,7 @@ class Checkpointer:
 
     @property
     def remedy(self) -> str:
-        return f"go on with: {resume_command(self.config.run, self.folder)}"
+        return f"continue with: {resume_command(self.config.run, self.folder)}"
 
     def save_if_due(self) -> None:
         """Save after the configured number of steps or minutes. When a run saves never changes its
@@ -66,7 +66,7 @@ class Checkpointer:
             self.save_last()
         except LearnerLost as error:
             raise UserError(
-                f"{error}; what it learned since the last checkpoint is gone; {self.remedy}"
+                f"{error}; what it learned since the last checkpoint is lost; {self.remedy}"
             ) from None
         self.log.say(f"stopped at step {self.trainer.step_done}; {self.remedy}")
 
@@ -78,7 +78,7 @@ class Checkpointer:
         try:
             step = self._restore_newest()
         except LearnerLost as error:
-            raise UserError(f"the run could not go on from its checkpoint: {error}") from None
+            raise UserError(f"the run could not continue from its checkpoint: {error}") from None
         if step is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
         if step > self.config.train.steps:

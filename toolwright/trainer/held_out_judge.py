@@ -62,7 +62,7 @@ class HeldOutJudge:
     ) -> list[Trajectory]:
         """Attempt these tasks and score the attempts. Ends early if `stopped` returns True."""
         if self.scorer is None or self.missing:
-            raise UserError(f"which attempts are right cannot be told: {self.missing}")
+            raise UserError(f"it is unknown which attempts are right: {self.missing}")
         self.scorer.check(tasks)
         asking = solved_attempts.sampling(self.config.rollout, words)
         rollout = Rollout(asking, self.engine, self.tokenizer, tools=self.tools, cut=self.cut)

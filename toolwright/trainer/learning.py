@@ -92,7 +92,7 @@ class Learner:
         update, algorithm = config.update, config.algorithm
         if update.optimizer_state == "host" and ranks is ALONE:
             raise UserError(
-                "update.optimizer_state=host is of a learner over ranks, and this one is a single process"
+                "update.optimizer_state=host needs a learner over ranks, but this learner is a single process"
             )
         based = decoder.stored == "bfloat16" and decoder.adapter is not None  # nothing of it is learned
         whole = decoder.stored == "float32" or based

@@ -38,8 +38,8 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
     assert name is not None
     if not any("chosen" in task.extra_info or "completion" in task.extra_info for task in tasks.train):
         raise UserError(
-            f"algorithm.loss={name} learns from answers that were compared, and task "
-            f"{config.task.name!r} has none: set task=preferences and task.train=FILE"
+            f"algorithm.loss={name} learns from compared answers, but task {config.task.name!r} "
+            "has none; set task=preferences and task.train=FILE"
         )
     arrange = labelled if preferences.learns_from_labels(name) else pairs
     tasks = replace(tasks, train=arrange(tasks.train), held_out=arrange(tasks.held_out))

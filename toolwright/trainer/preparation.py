@@ -89,7 +89,8 @@ def _check_images(config: schema.Config, tasks: Sequence[Task]) -> None:
         raise UserError(f"task {shown.id} has images: set model.path to the folder of a vision model")
     if config.engine.name != "native":
         raise UserError(
-            f"task {shown.id} has images: engine.name={config.engine.name} takes none, native does"
+            f"task {shown.id} has images: engine.name={config.engine.name} does not take them; use "
+            "engine.name=native"
         )
     if config.runtime.placement.policy.layout.size > 1:
         raise UserError(
@@ -185,6 +186,6 @@ def fitting(
     if found and not kept:
         raise UserError(
             f"every prompt is longer than {limit} tokens, the shortest has {least}, tools included; "
-            f"{remedy}, or say less of the tools by rollout.tool_prompt"
+            f"{remedy}, or shorten the text about tools with rollout.tool_prompt"
         )
     return kept

@@ -59,7 +59,7 @@ def check_process_reward(config: schema.Config, tokenizer: Tokenizer) -> None:
     if building.adapts(config.model) and model is None:
         raise UserError(
             f"algorithm.params.{config.algorithm.adv_estimator}.path: with an adapter the reward model "
-            "cannot begin as the policy; name the folder that it begins as"
+            "cannot start from the policy; name the folder that it starts from"
         )
     if model is not None:
         own, theirs = (t.backend.get_vocab() for t in (tokenizer, building.build_tokenizer(model, "")))

@@ -31,7 +31,7 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
     nothing."""
     estimator, size = config.algorithm.adv_estimator, config.rollout.samples
     if "greedy_attempt" in needs.required(estimator):
-        raise UserError(f"algorithm.adv_estimator={estimator} needs greedy attempts, and a record has none")
+        raise UserError(f"algorithm.adv_estimator={estimator} needs greedy attempts, but a record has none")
     if size == 1 and "group" in advantages.registry.get(estimator).parameters:
         raise UserError(
             f"algorithm.adv_estimator={estimator} compares answers to one prompt: set rollout.samples to how "

@@ -131,7 +131,7 @@ def _as_taken(stored: StoredStep, update: bool, notes: list[str]) -> StepOutcome
     known = any(one.learned for one in values)
     recorded = StepOutcome([t.reward for t in stored.attempts()], [one.advantages for one in values])
     if "greedy_attempt" in needs.required(algorithm.adv_estimator):
-        notes.append("greedy attempts are not kept: of the run's own update there is what it recorded")
+        notes.append("greedy attempts are not kept, so the run's own update is shown as it was recorded")
         return recorded
     if known and not update:
         return recorded
@@ -223,7 +223,9 @@ class _Replayer:
             plain, tensors = checkpoints.load(stored.run / "checkpoints" / f"step_{found}")
             own_plain, own_tensors = learner.state()
             if learner.critic is not None and "critic" not in tensors:
-                self.notes.append("the run had no critic: advantages are of one that has learned nothing")
+                self.notes.append(
+                    "the run had no critic, so advantages come from one that has learned nothing"
+                )
             plain = {**own_plain, **plain} if self.unchanged else own_plain  # coefficients that adapt
             learner.restore(plain, {**own_tensors, **tensors})
         where = f"the checkpoint of step {found}" if found else "the weights that the run began with"

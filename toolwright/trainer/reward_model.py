@@ -100,7 +100,7 @@ class _Training:
             while self.step < config.steps:
                 if interrupt.signal:
                     self._save()
-                    log.say(f"stopped at step {self.step}; go on with: {remedy}")
+                    log.say(f"stopped at step {self.step}; continue with: {remedy}")
                     break
                 with log.stage("update"):
                     metrics = self._update()

@@ -203,9 +203,9 @@ class RolloutRole:
         """Fail before training starts if the engine cannot take new weights."""
         if not self.engine.takes_weights:
             raise UserError(
-                f"engine.name={self.context.config.engine.name}: its server takes no weights, so it can "
-                "evaluate and collect attempts, and cannot train; docs/engines.md says how a server is "
-                "made to"
+                f"engine.name={self.context.config.engine.name}: its server does not accept weights, so it "
+                "can evaluate and collect attempts but not train; docs/engines.md explains how to start a "
+                "server that accepts them"
             )
 
     def rest(self) -> None:

@@ -86,7 +86,7 @@ class RunFolder:
                 )
         elif path.exists():
             raise UserError(
-                f"run folder {path} exists: go on with it by run.resume=true, or choose another run.name"
+                f"run folder {path} exists; continue it with run.resume=true, or choose another run.name"
             )
         there = next(place for place in (path, *path.parents) if place.exists())
         as_now = os.access in os.supports_effective_ids  # as who writes, not as who started it
@@ -124,7 +124,7 @@ class RunFolder:
                 except FileExistsError:
                     if not self._made_up:
                         raise UserError(
-                            f"another run has begun in {self.path} meanwhile; choose another run.name"
+                            f"another run has started in {self.path} in the meantime; choose another run.name"
                         ) from None
                     self.path = _unused(claimed)
 
@@ -242,9 +242,11 @@ class RunFolder:
         if number is None:
             return None
         if number in (errno.ENOENT, errno.ENOTDIR) and not self.path.is_dir():
+            if self._new:
+                return f"the run folder {self.path} cannot be created: {why}", "choose another run.dir"
             return f"the run folder {self.path} is gone: {why}", "put it back"
         if number == errno.EROFS or str(self.path) in why:
-            return f"cannot write in {self.path}: {why}", "see that it can be written to"
+            return f"cannot write in {self.path}: {why}", "make it writable"
         return None
 
 

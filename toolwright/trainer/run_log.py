@@ -65,7 +65,7 @@ class RunLog(StepLog):
         if trainer.step_done:
             self.say(f"going on after step {trainer.step_done}")
         if changed:
-            self.say(f"other settings than before: {', '.join(changed)}")
+            self.say(f"settings that differ from before: {', '.join(changed)}")
         if trainer.step_done >= config.train.steps:
             self.say(f"all {config.train.steps} steps are done; raise train.steps to train further")
 

@@ -22,7 +22,7 @@ LOOK = "; docs/engines.md, The gap, says what to look at"
 COLD_START = (
     "a cold start teaches it, from attempts that the model itself solves with the tool: toolwright sft "
     "demonstrations=sampled with this run's model, task, tools and rollout settings, then "
-    "model.path=runs/NAME/model; see that rollout.call_format is how the model writes calls"
+    "model.path=runs/NAME/model; check that rollout.call_format is how the model writes calls"
 )
 LUCK = (
     "; from random weights a right answer is luck, and more of it with a warm start: toolwright sft, then "

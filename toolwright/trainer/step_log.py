@@ -13,7 +13,7 @@ from toolwright.observe.tracking import Tracking
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
 
-UNREAD = "nobody reads what this run prints any more; it goes on, and this log has its messages"
+UNREAD = "the output of this run was closed; the run continues, and this log has its messages"
 
 
 class StepLog:

@@ -52,11 +52,12 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     """Run a whole warm start. Returns the run folder; reinforcement learning starts from its `model/`."""
     if config.run.resume:
         raise UserError(
-            "sft keeps no checkpoints to resume from: start anew under another run.name, or go on from its "
-            f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
+            "sft cannot resume, because it keeps no checkpoints; start again under another run.name, or "
+            "continue from its weights with "
+            "model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
     if config.engine.name != "native":
-        raise UserError(f"engine.name={config.engine.name}: sft tries tasks with the native engine alone")
+        raise UserError(f"engine.name={config.engine.name}: sft attempts tasks with the native engine only")
     read_trackers(config.trackers)
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
     with reap_children(), served(settings_of(config.model_dump())) as tools:
@@ -185,7 +186,7 @@ def _steps(
 
     with log.surround(lines, remedy="start again") as interrupt:
         if judge.missing:
-            log.say(f"held-out tasks are not tried: {judge.missing}")
+            log.say(f"held-out tasks are not attempted: {judge.missing}")
         log.write(0, judge.held_out(folder, 0))
         if sampled:
             with log.stage("sample"):
@@ -272,6 +273,8 @@ def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Mess
 
 def _read(path: Path) -> list[Messages]:
     """Read conversations from files: `messages`, or a prompt and its response."""
+    if path.parts[:1] == ("runs",) and not path.exists():  # a run, and no data set of the hub
+        raise UserError(f"demonstrations={path}: no such file or folder")
     try:
         found = [row for file in data_files(str(path), "train") for row in rows.read(file)]
     except UserError as error:

@@ -37,7 +37,7 @@ def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
     if not needs_role(algorithm, "teacher"):
         if path is not None:
             raise UserError(
-                f"algorithm.params.{algorithm.adv_estimator}.teacher={path} is asked by nobody: that "
+                f"algorithm.params.{algorithm.adv_estimator}.teacher={path} has no effect, because that "
                 "estimator does not use a teacher; set algorithm=distill"
             )
         return
@@ -70,6 +70,6 @@ def check_length(config: schema.Config) -> None:
     most = require_number(config.model.context, "model.context")
     if reads is not None and reads < most:
         raise UserError(
-            f"teacher={config.algorithm.teacher} reads {reads} tokens, and a sequence may have "
+            f"teacher={config.algorithm.teacher} reads {reads} tokens, but a sequence may have "
             f"model.context={most}; set model.context={reads}"
         )

@@ -85,7 +85,7 @@ class UiApp:
             reply = self._refusal(getattr(error, "status", 400), str(error), scope)
         except Exception:
             logger.exception("a view failed: %s", scope["path"])
-            reply = self._refusal(500, "the server failed at this; its terminal says why", scope)
+            reply = self._refusal(500, "the server failed; its terminal says why", scope)
         reply.headers += HEADERS
         await send_reply(send, reply, head=scope["method"] == "HEAD")
 
@@ -96,7 +96,7 @@ class UiApp:
         if path == [""] and token is not None and is_token(_given_token(scope), token):
             scope = {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + token.encode())]}
         if scope["method"] not in ("GET", "HEAD"):
-            raise PageProblem(405, "this server only shows: it answers GET alone")
+            raise PageProblem(405, "this server is read-only: it answers only GET requests")
         self._callers.check(scope)
 
     async def _answer(self, path: list[str], scope: Scope) -> HttpReply:
@@ -184,7 +184,7 @@ def _reply(answer: ViewAnswer, query: Query, name: str) -> HttpReply:
     if query.choice("format", ("json", "csv"), "json") == "json":
         return HttpReply(as_json(answer.data), headers=[NO_STORE])
     if not answer.names:
-        raise PageProblem(400, "this view is no table: it cannot be downloaded as CSV")
+        raise PageProblem(400, "this view is not a table, so it cannot be downloaded as CSV")
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name)
     disposition = f'attachment; filename="{safe}.csv"'.encode()
     return HttpReply(

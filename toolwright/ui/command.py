@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
 
         def announce() -> None:
             count = len(library.names())
-            print(f"{count} run{'s' * (count != 1)} of {folder} on {url}   (Ctrl-C ends it)", flush=True)
+            print(f"{count} run{'s' * (count != 1)} of {folder} on {url}   (Ctrl-C stops it)", flush=True)
             threading.Thread(target=library.read_ahead, daemon=True).start()
             if not arguments.no_browser:
                 _open_browser(url)
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="the runs (runs)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help=f"0: any free one ({PORT}, or a free one)")
-    parser.add_argument("--token", help="what callers must know; needed for other machines")
+    parser.add_argument("--token", help="the token that callers must send; needed for other machines")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     callers.add_options(parser)
     return parser

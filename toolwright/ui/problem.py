@@ -1,4 +1,4 @@
-"""The error of a request, told to the page instead of an answer."""
+"""The error that a request gets instead of an answer."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class RunLibrary:
             self.names()
         run = self._runs.get(name)
         if run is None or not run.files.path.is_dir():
-            raise PageProblem(404, f"there is no run {name[:200]!r} here (any more)")
+            raise PageProblem(404, f"there is no run {name[:200]!r} here")
         return run
 
     def all(self) -> list[OpenRun]:

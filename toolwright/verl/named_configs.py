@@ -41,7 +41,7 @@ def config_of_module(module: str) -> str:
         raise UserError(f"{module}: {refused[found]}")
     written = module.removesuffix(".py").replace("/", ".")
     if found not in known and difflib.get_close_matches(written, known, n=1, cutoff=0.9):
-        raise UserError(f"{module}: not a module of verl's that is known here; {nearest(found, known)}")
+        raise UserError(f"{module}: unknown module of verl; {nearest(found, known)}")
     return str(known.get(found, BASE))
 
 
@@ -51,9 +51,7 @@ def near_of_module(module: str) -> str | None:
     if found in _recorded()["near"]:
         return f"{module}: {_recorded()['near'][found]}"
     if found not in _recorded()["modules"]:
-        return (
-            f"{module}: not a module that is known here; its keys are read as those of verl.trainer.main_ppo"
-        )
+        return f"{module}: unknown module; its keys are read as those of verl.trainer.main_ppo"
     return None
 
 

@@ -120,8 +120,8 @@ def _read_named(name: str, parsed: VerlOverrides) -> None:
         return
     if values is None:
         raise UserError(
-            f"--config-name {name}: no configuration of verl's, and no file {name}.yaml in --config-path; "
-            "name the folder that it lies in"
+            f"--config-name {name}: not a configuration of verl, and there is no file {name}.yaml in "
+            "--config-path; name its folder"
         )
     _set_all(values, parsed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from toolwright.failures import UserError
+from toolwright.failures import UserError, nearest
 from toolwright.verl.command import flags, run
 from toolwright.verl.flat import trl
 
@@ -13,9 +13,12 @@ def main(argv: list[str] | None = None) -> int:
     """`toolwright trl grpo --num_generations 8 …`: TRL's scripts by their names."""
     words = sys.argv[2:] if argv is None else argv
     script = words[0].removesuffix(".py").rpartition("/")[2] if words else ""
-    if script not in trl.TABLES:
+    if script in ("", "-h", "--help"):
         print(trl.usage())
-        return 0 if script in ("-h", "--help") else 2
+        return 0 if script else 2
+    if script not in trl.TABLES:
+        print(f"toolwright trl: unknown script {words[0]!r}; {nearest(script, trl.TABLES)}", file=sys.stderr)
+        return 2
     line, show, fit = flags(words[1:])
     command, table = trl.TABLES[script]
     try:

@@ -66,7 +66,7 @@ def _server(app: Application, drain_s: float, limits: ConnectionLimits) -> _Serv
         app,
         http=Connections(limits).protocol,  # type: ignore[arg-type]
         ws="none",
-        log_level="error",  # what is wrong with a request is told to its caller, as often as he likes
+        log_level="error",  # errors of a request go to its caller and not to the log
         access_log=False,
         lifespan="off",
         timeout_keep_alive=75,

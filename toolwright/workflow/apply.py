@@ -134,7 +134,7 @@ def _added_after(workflow: Workflow, edit: Add) -> Workflow:
     kind = operator(edit.operator)
     if not kind.solves:
         hint = "; add Revise, which brings a review of its own" if edit.operator == "Review" else ""
-        raise UserError(f"{edit}: what {edit.operator} makes is no solution{hint}")
+        raise UserError(f"{edit}: the output of {edit.operator} is not a solution{hint}")
     if _takes_several(kind):
         if before.repeat > 1:
             raise UserError(f"{edit}: {before.name} is sampled and compared already")
@@ -174,7 +174,7 @@ def _added_into(workflow: Workflow, edit: Add) -> Workflow:
         raise UserError(f"{edit}: {target.operator} does not compare several solutions")
     kind = operator(edit.operator)
     if not kind.solves:
-        raise UserError(f"{edit}: what {edit.operator} makes is no solution")
+        raise UserError(f"{edit}: the output of {edit.operator} is not a solution")
     node = Node(workflow.free_name(snake(edit.operator)), edit.operator, _inputs(kind, ()))
     grown = replace(target, inputs={**target.inputs, port: (*target.inputs.get(port, ()), node.main)})
     changed = _with_node(workflow, grown)

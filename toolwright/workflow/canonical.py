@@ -1,4 +1,4 @@
-"""What a workflow means: equal for workflows that differ only in names, order or dead nodes."""
+"""The meaning of a workflow: equal for workflows that differ only in names, order or dead nodes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def identities(workflow: Graph) -> dict[str, tuple[str, int]]:
 
 
 def simplify(workflow: G) -> G:
-    """Without dead nodes; a choice between equals made; samples drawn one by one as one repeated node."""
+    """Remove dead nodes, resolve choices between equals, and join single samples into one repeated node."""
     workflow = _prompts_once(workflow.trimmed())
     while True:
         simpler = _chosen(_merged(workflow))

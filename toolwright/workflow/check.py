@@ -10,14 +10,15 @@ from toolwright.workflow.operators import CHOOSE, TASK, TASK_FIELDS, Kind, Port,
 
 MOST_REPEATS = 16
 _NEEDS = {
-    "sandbox": "a sandbox to run code in, and there is none",
-    "entry_point": "tasks that name a function, and these do not",
-    "public_tests": "tasks with public tests, and these have none",
+    "sandbox": "a sandbox to run code in, but there is none",
+    "entry_point": "tasks that name a function, but these do not",
+    "public_tests": "tasks with public tests, but these have none",
 }
 
 
 def problems(workflow: Graph, limits: WorkflowLimits, offers: Set[str] | None = None) -> list[str]:
-    """Dead nodes are looked at as well: a workflow that names what is not there was not meant so."""
+    """List all problems. Dead nodes are checked too: a name that does not exist is a mistake there as
+    well."""
     found = [*_names(workflow)]
     for node in workflow.nodes:
         found += _node(workflow, node, limits)
@@ -38,7 +39,7 @@ def problems(workflow: Graph, limits: WorkflowLimits, offers: Set[str] | None = 
 
 
 def kind_of(workflow: Graph, ref: Ref) -> Kind | None:
-    """What flows from there; None where there is no such field."""
+    """The kind of value of this reference; None if there is no such field."""
     if ref.node == TASK:
         return TASK_FIELDS.get(ref.field)
     node = workflow.by_name.get(ref.node)
@@ -76,7 +77,7 @@ def _node(workflow: Graph, node: Node, limits: WorkflowLimits) -> Iterator[str]:
             yield f"{where}: {node.operator} needs the input {name!r}"
         yield from (f"{where}, input {name!r}: {text}" for text in _pieces(workflow, pieces, port))
     if node.prompt and not kind.prompted:
-        yield f"{where}: {node.operator} has words of its own and takes no prompt"
+        yield f"{where}: {node.operator} has its own prompt and takes no other"
     if node.prompt and node.prompt not in workflow.prompts:
         yield f"{where}: no prompt {node.prompt!r} is defined; {nearest(node.prompt, workflow.prompts)}"
     if len(workflow.prompts.get(node.prompt, "")) > limits.prompt_chars:
@@ -108,7 +109,7 @@ def _pieces(workflow: Graph, pieces: Pieces, port: Port) -> Iterator[str]:
                 hint = nearest(piece.field, operator(name).fields)
                 yield f"{piece}: {name} makes no {piece.field!r}; {hint}"
         elif kind == "texts" and port.kind != "texts":
-            yield f"{piece} is several texts, and one is expected; put ScEnsemble between them"
+            yield f"{piece} is several texts, but one is expected; put ScEnsemble between them"
         elif kind == "flag" and port.kind == "texts":
             yield f"{piece} is a yes or no where texts belong"
     if port.kind == "flag" and len(pieces) > 1:
@@ -116,7 +117,7 @@ def _pieces(workflow: Graph, pieces: Pieces, port: Port) -> Iterator[str]:
 
 
 def _acyclic(workflow: Graph) -> None:
-    """Dead nodes must not run in circles either."""
+    """Check that no node depends on itself; dead nodes must not either."""
     if len(workflow.live) < len(workflow.nodes):
         _ = Graph(workflow.nodes, tuple(Ref(node.name, "") for node in workflow.nodes)).live
 

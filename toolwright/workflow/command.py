@@ -14,13 +14,16 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
-from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.cli import CommandParser
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
 
 if TYPE_CHECKING:
     from toolwright.workflow.config import WorkflowConfig
+
+
+COMMANDS = ("search", "train", "show", "export", "record")
 
 
 def main(argv: list[str]) -> int:
@@ -39,9 +42,9 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["record"]:
         return record(argv[1:])
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: toolwright workflow search | train | show | export | record\n\n{__doc__}")
+        print(f"usage: toolwright workflow {' | '.join(COMMANDS)}\n\n{__doc__}")
         return 0
-    raise UserError(f"toolwright workflow {argv[0]}: say search, train, show, export or record")
+    raise UserError(f"unknown command `workflow {argv[0]}`; {nearest(argv[0], COMMANDS)}")
 
 
 def start(config: WorkflowConfig, command: list[str]) -> None:
@@ -56,12 +59,12 @@ def start(config: WorkflowConfig, command: list[str]) -> None:
 def train(argv: list[str]) -> int:
     from pathlib import Path
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="toolwright workflow train",
         description="Search for a workflow, train the model within it, and search again.",
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="for the runs of all rounds")
-    parser.add_argument("words", metavar="key=value", nargs="*", help="as of `workflow search`")
+    parser.add_argument("words", metavar="key=value", nargs="*", default=[], help="as of `workflow search`")
     parser.add_argument("--rounds", type=int, default=1, help="trainings, each between two searches (1)")
     parser.add_argument("--train", metavar="key=value", nargs="*", default=[], help="as of `train`")
     options = parser.parse_intermixed_args(argv)
@@ -79,12 +82,12 @@ def record(argv: list[str]) -> int:
     import time
     from pathlib import Path
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="toolwright workflow record",
         description="Run many workflows on the tasks of a data set, and keep every score in one file.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a new one, such as tables.json.gz")
-    parser.add_argument("words", metavar="key=value", nargs="*", help="as of `workflow search`")
+    parser.add_argument("words", metavar="key=value", nargs="*", default=[], help="as of `workflow search`")
     parser.add_argument("--workflows", type=int, default=48, help="the portfolio, and edits of it (48)")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each workflow on each task (1)")
     parser.add_argument("--minutes", type=float, default=60.0, help="the most that it may take (60)")
@@ -104,13 +107,13 @@ def record(argv: list[str]) -> int:
 def export(argv: list[str]) -> int:
     from pathlib import Path
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="toolwright workflow export", description="The best workflow of a search, for others to run."
     )
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
     forms = ("python", "aflow", "langgraph")
     parser.add_argument("--as", dest="form", choices=forms, default="python", help="(python)")
-    parser.add_argument("--data", help="one of the run's data sets, where there are several")
+    parser.add_argument("--data", help="one of the run's data sets, if there are several")
     parser.add_argument("--out", type=Path, help="a file, for aflow a folder; without it, in RUN/export")
     options = parser.parse_args(argv)
     from toolwright.cli.view import find_run
@@ -121,7 +124,7 @@ def export(argv: list[str]) -> int:
 
 
 def show(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="toolwright workflow show", description="What a search found.")
+    parser = CommandParser(prog="toolwright workflow show", description="What a search found.")
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
     parser.add_argument("--data", help="one of the run's data sets; without it, all")
     parser.add_argument("--full", action="store_true", help="every candidate")

@@ -13,7 +13,9 @@ from toolwright.config.schema import CommandConfig
 class Aflow(Block):
     """AFlow's selection as published (arXiv 2410.10762): mixed uniform and softmax over the best."""
 
-    top: PositiveInt = Field(default=4, description="how many are chosen from, the start among them")
+    top: PositiveInt = Field(
+        default=4, description="how many candidates the choice is among, including the start"
+    )
     alpha: NonNegativeFloat = Field(default=0.2, description="of the softmax over scores in percent")
     mix: float = Field(default=0.3, ge=0, le=1, description="λ: the uniform's part")
     repeats: PositiveInt = Field(default=5, description="times that a candidate runs on every task")
@@ -28,7 +30,9 @@ class Guided(Block):
     )
     repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
     width: PositiveInt = Field(default=2, description="candidates decided together and run side by side")
-    tolerance: NonNegativeFloat = Field(default=0.005, description="a difference in score that is none")
+    tolerance: NonNegativeFloat = Field(
+        default=0.005, description="a difference in score that does not count"
+    )
     patience: PositiveInt = Field(
         default=24, description="candidates without a new best before the search may have converged"
     )
@@ -45,18 +49,20 @@ class SearchConfig(Block):
         default="default",
         description="a file of workflows to measure first; default: the shipped one (aflow: none); none",
     )
-    tasks: PositiveInt = Field(default=120, description="that candidates are compared on")
+    tasks: PositiveInt = Field(default=120, description="tasks that candidates are compared on")
     folder: str = Field(default="data", description="where `toolwright data prepare` has put data sets")
     held_out: NonNegativeInt = Field(
         default=200, description="unseen tasks that the start and the best are judged by in the end"
     )
     runs: PositiveInt = Field(default=1000, description="the budget: one workflow on one task is a run")
     cost: PositiveFloat | None = Field(default=None, description="the budget in US dollars; null: none")
-    converge: bool = Field(default=True, description="end early when nothing better is to be expected")
-    operators: list[str] = Field(default=[], description="that edits may use; empty: the data set's own")
+    converge: bool = Field(default=True, description="end early if no better workflow is expected")
+    operators: list[str] = Field(
+        default=[], description="operators that edits may use; empty: those of the data set"
+    )
     start: str | None = Field(
         default=None,
-        description="AFlow's folder round_N, its whole `workflows` to go on with, or a workflow as JSON; "
+        description="AFlow's folder round_N, its whole `workflows` to continue, or a workflow as JSON; "
         "null: a single call",
     )
     pool: str | None = Field(
@@ -126,9 +132,12 @@ class WorkflowConfig(CommandConfig):
             raise ValueError(f"data={self.data} names a data set twice")
         if (self.executor.name == "simulated") != (all(name.startswith("simulated") for name in self.data)):
             raise ValueError(
-                f"executor.name={self.executor.name} does not run data={self.data}: a simulated model "
-                "answers `simulated` tasks, and nobody else does"
+                f"executor.name={self.executor.name} cannot run data={','.join(self.data)}: simulated data "
+                "needs "
+                "executor.name=simulated, and all other data needs executor.name=chat or recorded"
             )
         if (self.executor.name == "recorded") != (self.executor.table is not None):
-            raise ValueError("executor.name=recorded and executor.table=FILE are given together")
+            raise ValueError(
+                "executor.name=recorded and executor.table=FILE need each other; set both or neither"
+            )
         return self

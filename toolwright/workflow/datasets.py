@@ -125,7 +125,7 @@ def _files(name: str, folder: Path) -> dict[str, Path]:
     if not found:
         raise UserError(
             f"the data set {name!r} is not in {folder.resolve()}: run `toolwright data prepare {name} "
-            f"--out {folder}`, or with --from FILE where there is no network"
+            f"--out {folder}`, or with --from FILE if there is no network"
         )
     return found
 

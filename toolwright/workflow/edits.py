@@ -101,10 +101,10 @@ def parse(text: str) -> Edit:
     verb, rest = (words[0], words[1:]) if words else ("", [])
     reader = _READERS.get(verb)
     if reader is None:
-        raise UserError(f"{text.strip()[:80]!r} is no edit: begin with {', '.join(_READERS)}")
+        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(_READERS)}")
     edit = reader(rest)
     if edit is None:
-        raise UserError(f"{text.strip()[:80]!r} is not how it is written: {_FORMS[verb]}")
+        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {_FORMS[verb]}")
     return edit
 
 

@@ -30,7 +30,7 @@ class WorkflowOutcome:
 
     @property
     def counts(self) -> bool:
-        """Whether it says something about the workflow."""
+        """True if the outcome says something about the workflow."""
         return self.blame != "infrastructure"
 
 

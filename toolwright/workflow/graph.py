@@ -29,7 +29,7 @@ class Ref:
     def of(text: str) -> Ref:
         node, dot, field = text.partition(".")
         if not dot or not node.isidentifier() or not field.isidentifier():
-            raise UserError(f"{text!r} is no reference; write NODE.FIELD, such as solve.response")
+            raise UserError(f"{text!r} is not a reference; write NODE.FIELD, such as solve.response")
         return Ref(node, field)
 
 

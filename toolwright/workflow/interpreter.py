@@ -266,13 +266,13 @@ class Step:
     async def run_code(self, code: str) -> CodeRun:
         runner = self._attempt.interpreter.runner
         if runner is None:
-            raise UserError(f"{self.node.operator} runs code, and no sandbox was given to run it in")
+            raise UserError(f"{self.node.operator} runs code, but there is no sandbox")
         return await runner.run(code)
 
     async def call_tool(self, call: ToolRequest) -> str:
         tools = self._attempt.interpreter.tools
         if tools is None:
-            raise UserError(f"{self.node.operator} is a tool, and no toolbox was given to call it in")
+            raise UserError(f"{self.node.operator} is a tool, but there is no toolbox")
         return (await tools.call(call, attempt=self._attempt.name)).text
 
     def note(self, text: str) -> None:

@@ -157,13 +157,15 @@ class ExperiencePool:
         host, _, path = text.rpartition("@")
         if host and host != socket.gethostname():
             raise UserError(
-                f"the experience pool {path} is a file of {host}, and this is {socket.gethostname()}: "
-                "pass ExperiencePool.serve(NAME) to workers on other machines"
+                f"the experience pool {path} is a file on {host}, but this machine is "
+                f"{socket.gethostname()}; pass ExperiencePool.serve(NAME) to workers on other machines"
             )
         try:
             self._store = Store(Path(path).expanduser().absolute())
         except (OSError, sqlite3.Error) as error:
-            raise UserError(f"{path} is no experience pool, and none can be made there: {error}") from None
+            raise UserError(
+                f"{path} is not an experience pool, and none can be created there: {error}"
+            ) from None
         self.address = f"{socket.gethostname()}@{self._store.path}"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The portfolio: a file of workflows that anybody would write down, which every search measures first."""
+"""The portfolio: a file of well-known workflows, which every search measures first."""
 
 from __future__ import annotations
 

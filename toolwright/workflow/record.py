@@ -117,7 +117,7 @@ class Record:
             told["curve"] = [CurvePoint(**point) for point in told["curve"]]
             return cls(**told)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UserError(f"{path} is no search that can be read: {error}") from None
+            raise UserError(f"{path} cannot be read as a search: {error}") from None
 
 
 def records(run: Path) -> dict[str, Record]:

@@ -81,7 +81,7 @@ async def record_tables(
     tables = [table for one in recordings if (table := one.table()) is not None]
     if not tables:
         reason = (
-            str(errors[0]) if errors else "no workflow was run on every task: give more time, or fewer tasks"
+            str(errors[0]) if errors else "no workflow ran on every task; allow more time, or use fewer tasks"
         )
         raise UserError(reason)
     for refused in errors:
@@ -152,7 +152,7 @@ def _of_both_splits(
 ) -> tuple[dict[str, list[str]], ChatExecutor]:
     """The ids of the tasks by split, and an executor of them all. Smaller data sets are taken whole."""
     if config.executor.name != "chat":
-        raise UserError("a table is recorded of a model that answers: say executor.name=chat")
+        raise UserError("recording needs a model that answers; set executor.name=chat")
     search = config.search
     whole = load(name, folder=Path(search.folder), seed=config.run.seed)
     sizes = {

@@ -54,7 +54,7 @@ class LocalRunner:
             await asyncio.sleep(PAUSE_S * 2**again)
         raise InfrastructureFailure(
             f"task {task} was lost {RETRIES + 1} times: {found.failure}; what was paid for is in the pool: "
-            "set run.resume=true to go on"
+            "set run.resume=true to continue"
         )
 
     def _pay(self, payment: Payment) -> None:

@@ -185,8 +185,8 @@ class WorkflowSearch:
             self._out_of_money |= len(done) < len(job.runs)
         if not self.tree.start.runs:
             raise UserError(
-                f"search.cost={self.budget.cost} pays for no run of the start: give more, or a smaller "
-                "executor.max_tokens, by which the most that a call can cost is reckoned"
+                f"search.cost={self.budget.cost} does not pay for one run of the start; raise it, or lower "
+                "executor.max_tokens, which bounds the cost of a call"
             )
         if not self.rounds:
             self._check_start()

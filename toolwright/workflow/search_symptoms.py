@@ -29,7 +29,7 @@ def runs_fail(history: RunHistory) -> Diagnosis | None:
                 "runs of workflows fail",
                 f"{name}: {failures.total()} of {runs} runs failed ({percent(failures.total() / runs)}), "
                 f"{count} with: {why[:MOST_TEXT]}",
-                "see that executor.chat names a model that answers, with a key and limits that allow it; "
+                "check that executor.chat names a model that answers, with a key and limits that allow it; "
                 "executor.parallel=4 asks less at once",
                 cause=0.9,
             )

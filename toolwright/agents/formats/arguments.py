@@ -75,7 +75,7 @@ def from_body(name: str, body: str, schema: Mapping[str, Any]) -> ToolRequest | 
             value, end = read_json(body)
         except Unreadable as reason:
             wanted = ", ".join(required)
-            return Malformed(f"{name} takes a JSON object with {wanted}, and this cannot be read: {reason}")
+            return Malformed(f"{name} takes a JSON object with {wanted}, but this cannot be read: {reason}")
         if not isinstance(value, dict) or body[end:].strip():
             return Malformed(f"{name} takes a JSON object with {', '.join(required)}")
         return ToolRequest(name, value)
@@ -97,7 +97,7 @@ def to_json(value: Any) -> str:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _finite(number: str) -> float:

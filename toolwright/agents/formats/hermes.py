@@ -30,7 +30,7 @@ class Hermes(CallFormat):
                 found.append(Malformed(f"{OPEN} is not closed by {CLOSE}"))
                 break
             if not isinstance(one, Malformed) and said[end:closed].strip():
-                one = Malformed(f"something stands between the call and {CLOSE}")
+                one = Malformed(f"there is text between the call and {CLOSE}")
             found.append(one)
             place = said.find(OPEN, closed)
         return found

@@ -22,7 +22,9 @@ class Tags(CallFormat):
     def __init__(self, call: str = "tool", result: str = "result", around: str = "") -> None:
         for name in (call, result):
             if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise UserError(f"{name!r} is no name for a tag; write rollout.call_params.call=tool")
+                raise UserError(
+                    f"{name!r} is not a valid tag name; write one such as rollout.call_params.call=tool"
+                )
         self.call, self.answer, self.around = call, result, str(around)
 
     def opens(self, offered: Offered) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def gdpo(
 ) -> tuple[Tensor, Tensor]:
     groups = Groups.of(group, scores.device)
     if missing := ", ".join(name for name in scorer_weights if name not in reward_parts):
-        raise UserError(f"gdpo weighs {missing}, and the scorer returns {', '.join(reward_parts)}")
+        raise UserError(f"gdpo needs {missing}, but the scorer returns {', '.join(reward_parts)}")
     named = scorer_weights or part_weights
     parts = [(weight, reward_parts[name]) for name, weight in named.items()] or [(1.0, scores)]
     rest, total = scores.double(), torch.zeros_like(scores, dtype=torch.float64)

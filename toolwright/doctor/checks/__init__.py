@@ -30,7 +30,9 @@ def _loaded(name: str) -> Entry[Check]:
         return CHECKS.get(name)
     except Exception as error:
         broken = f"could not be loaded: {type(error).__name__}: {error}"
-        return Entry(name, lambda: warning(broken, "mend or uninstall the plugin that adds it"), frozenset())
+        return Entry(
+            name, lambda: warning(broken, "repair or uninstall the plugin that adds it"), frozenset()
+        )
 
 
 def _place(entry: Entry[Check]) -> tuple[int, str, int]:

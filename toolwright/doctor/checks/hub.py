@@ -28,9 +28,9 @@ def hub() -> CheckResult:
     text = f"files in {home}, {'a token' if has_token else 'no token'}"
     offline = [name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "TRUE", "YES", "ON")]
     if offline:
-        return ok(f"{text}, {offline[0]} is set: only what is there is used")
+        return ok(f"{text}, {offline[0]} is set: only local files are used")
     if any(name.lower() in ("https_proxy", "all_proxy") and value for name, value in os.environ.items()):
-        return ok(f"{text}, asked through the proxy")
+        return ok(f"{text}, reached through the proxy")
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     host, port = endpoint.hostname or "?", endpoint.port or (80 if endpoint.scheme == "http" else 443)
     if why := probe.refusal(host, port):

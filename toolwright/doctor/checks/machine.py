@@ -49,8 +49,8 @@ def cores() -> CheckResult:
     text = f"{usable} of {present} usable" if usable < present else f"{present}"
     if quota is not None and quota < usable:
         return warning(
-            f"{text}, and the control group gives time for {quota:g} of them: more threads than that get in "
-            "each other's way",
+            f"{text}, and the control group gives time for {quota:g} of them; more threads slow each other "
+            "down",
             f"set run.threads={max(1, int(quota))}, or give the container more cores",
         )
     if threads.isdigit() and int(threads) > usable:
@@ -105,7 +105,7 @@ def clock() -> CheckResult:
     if abs(away) > SKEW_S:
         return warning(f"{now}, and files are dated {away:+.0f} s from it ({tempfile.gettempdir()})", set_it)
     if abs(drift) > SKEW_S:
-        return warning(f"{now}, and it jumped by {drift:+.1f} s while it was looked at", set_it)
+        return warning(f"{now}, and it jumped by {drift:+.1f} s during the check", set_it)
     return ok(f"{now}, the same as the disk's, and steady")
 
 

@@ -33,7 +33,7 @@ def ports() -> CheckResult:
         why = error.strerror or str(error)
         return problem(
             f"no server can be reached on loopback: {why}",
-            "see that 127.0.0.1 is up, and no firewall in its way",
+            "check that 127.0.0.1 is up and that no firewall blocks it",
         )
     low, high = _handed_out()
     if high - low < FEW_PORTS:

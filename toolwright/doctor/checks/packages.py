@@ -14,7 +14,7 @@ SHOWN = 3
 def toolwright() -> CheckResult:
     if requirements.installed("toolwright") is None:
         return warning(
-            f"{__version__}, run from a folder that is not installed: what it needs is not known",
+            f"{__version__}, run from a folder that is not installed, so its requirements are unknown",
             "pip install --editable FOLDER",
         )
     return ok(__version__)
@@ -48,7 +48,7 @@ def vllm() -> CheckResult:
 def compatibility() -> CheckResult:
     unmet = requirements.conflicts("toolwright")
     if not unmet:
-        return ok("all that Toolwright needs is there, in versions that go together")
+        return ok("all packages that Toolwright needs are installed in compatible versions")
     return problem(_listed(unmet), "pip install --upgrade toolwright, in an environment of its own")
 
 

@@ -32,7 +32,7 @@ def temporary() -> CheckResult:
     asked = os.environ.get("TMPDIR")
     if asked and Path(asked).absolute() != place.absolute():  # Python takes another one without a word
         return warning(
-            f"TMPDIR={asked} cannot be written, so that {place} is used", f"mkdir -p {asked}, or unset TMPDIR"
+            f"TMPDIR={asked} cannot be written, so {place} is used", f"mkdir -p {asked}, or unset TMPDIR"
         )
     return room_in(place, remedy="make room, or export TMPDIR=FOLDER")
 

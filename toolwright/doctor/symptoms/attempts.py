@@ -85,7 +85,10 @@ def tools_fail(history: RunHistory) -> Diagnosis | None:
         "timeout": "rollout.tool_timeout_s=120, or a tool that answers sooner",
         "unknown_tool": f"tell the policy which tools there are: {', '.join(_tools(history))}",
         "arguments": "say in the tool's docstring what each parameter is; set rollout.call_format",
-    }.get(trouble, "make such a call yourself, and mend what it says; toolwright view shows the calls")
+    }.get(
+        trouble,
+        "make such a call yourself, and fix the error that it reports; toolwright view shows the calls",
+    )
     return Diagnosis(
         "problem",
         "tool calls fail",
@@ -137,7 +140,7 @@ def tools_unused(history: RunHistory) -> Diagnosis | None:
         return Diagnosis(
             "warning" if risen else "problem",
             "no tool calls",
-            f"tools are offered, and not one attempt of {len(history.steps)} steps has called one",
+            f"the run offers tools, but no attempt of {len(history.steps)} steps has called one",
             f"{COLD_START}; or an example in rollout.tool_prompt; rollout.call_format as the model knows it",
             cause=0.7,
         )

@@ -24,10 +24,10 @@ REMEDIES = {
     r"not finite": "update.policy.lr=auto, or a tenth of the rate that it had",
     r"Too many open files": "ulimit -n 65536, before the run",
     r"no group is complete|could not be scored|no answer from|refused|Connect|out of reach": (
-        "see that the server that it names runs and answers; rollout.retries=5 and rollout.retry_pause_s=5 "
+        "check that the server that it names runs and answers; rollout.retries=5 and rollout.retry_pause_s=5 "
         "bridge a restart"
     ),
-    r"no Ray cluster|Ray cannot be started": "toolwright doctor tells whether RAY_ADDRESS answers",
+    r"no Ray cluster|Ray cannot be started": "toolwright doctor shows whether RAY_ADDRESS answers",
 }
 STOPPED = re.compile(r"\d (stopped (at|before) step \d+)")
 
@@ -47,7 +47,7 @@ def crashed(history: RunHistory) -> Diagnosis | None:
     go_on = f"then toolwright train run.name={history.path.name} run.resume=true"
     if history.kind not in ("train", "preferences"):
         go_on = "then start it again"
-    remedy = f"{found}; {go_on}" if found else f"mend what it names, {go_on}"
+    remedy = f"{found}; {go_on}" if found else f"fix what it names, {go_on}"
     return Diagnosis(
         "problem", "crashed", f"after step {history.last_step}: {said[:MOST_TEXT]}", remedy, cause=0.95
     )
@@ -66,8 +66,8 @@ def killed(history: RunHistory) -> Diagnosis | None:
     return Diagnosis(
         "problem",
         "killed",
-        f"the process ended after step {history.last_step} of {history.planned} without a word in log.txt, "
-        "most often for want of memory (see `dmesg | grep -i oom`), or with its terminal or batch job",
+        f"the process ended after step {history.last_step} of {history.planned} without a message in "
+        "log.txt; often memory ran out (see `dmesg | grep -i oom`), or its terminal or batch job ended",
         f"toolwright train run.name={history.path.name} run.resume=true goes on from the last checkpoint; "
         "engine.slots=32 and update.micro_tokens=4096 need less memory",
         cause=0.9,

@@ -65,8 +65,8 @@ def preferences(history: RunHistory) -> Diagnosis | None:
             "warning",
             "preferences not learned",
             f"after {len(agreed)} steps the policy prefers what the data prefers in {percent(now)} of pairs",
-            f"update.policy.lr={5 * rate:.1g} instead of {rate:g}; see that `chosen` and `rejected` are not "
-            "mixed up",
+            f"update.policy.lr={5 * rate:.1g} instead of {rate:g}; check that `chosen` and `rejected` are "
+            "not mixed up",
             cause=0.6,
         )
     seen = [

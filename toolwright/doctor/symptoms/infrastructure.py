@@ -25,10 +25,10 @@ def failed_attempts(history: RunHistory) -> Diagnosis | None:
     kind, said = _commonest(history)
     from_tools = kind == "infrastructure"
     remedy = (
-        "see that what it names runs and answers from here; rollout.retries=5, rollout.retry_pause_s=5 "
+        "check that what it names runs and answers from here; rollout.retries=5, rollout.retry_pause_s=5 "
         "bridge a restart, rollout.tool_timeout_s=60 waits longer"
         if from_tools
-        else "mend the reward or environment that it names, or give it more time: reward.timeout_s=60, "
+        else "fix the reward or environment that it names, or give it more time: reward.timeout_s=60, "
         "rollout.environment_timeout_s=60"
     )
     return Diagnosis(

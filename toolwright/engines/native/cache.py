@@ -359,7 +359,7 @@ class DecodeAttention:
         return keys.narrow(3, 0, self.seen).permute(0, 3, 1, 2)
 
     def apart(self, states: Tensor) -> Tensor:
-        # An idle row may stand beyond what is seen; nobody asks what it says.
+        # An idle row may stand beyond the end; its result is not used.
         place = self.positions.clamp(max=self.seen - 1)
         return states[torch.arange(len(states), device=states.device), place]
 

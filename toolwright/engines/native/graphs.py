@@ -54,7 +54,7 @@ class SampledSteps:
 
 @dataclass(frozen=True)
 class DecodedChunk:
-    """Steps that the device is at, and where their draws will be."""
+    """Steps that the device is computing, and where their sampled tokens will be."""
 
     sequences: list[ActiveTurn]
     kind: Kind

@@ -169,7 +169,7 @@ class CacheSize(NamedTuple):
             raise UserError(
                 f"the cache of one sequence of model.context={shape.context} tokens takes "
                 f"{(least.pages + 1) * page / 2**30:.1f} GiB, and {max(0, room) / 2**30:.1f} GiB of the GPU "
-                "are there for caches; lower model.context"
+                "are free for caches; lower model.context"
             )
         return cls(page_tokens, min(slots * least.pages, room // page - 1))
 
@@ -188,7 +188,7 @@ class CacheParams(NamedTuple):
                     f"engine.params.{name} is unknown to the native engine; {nearest(name, cls._fields)}"
                 )
             if type(value) is not int or value < 1:
-                raise UserError(f"engine.params.{name}={value!r}: a positive whole number is expected")
+                raise UserError(f"engine.params.{name}={value!r}: expected a positive whole number")
         return cls(**config.params)
 
 

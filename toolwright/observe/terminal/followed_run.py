@@ -71,7 +71,7 @@ class FollowedRun:
     def attempts(self, step: int, rows: Sequence[int]) -> list[Trajectory]:
         path = self.table.path(step)
         if path is None:
-            raise UserError(f"the attempts of step {step} are not there any more")
+            raise UserError(f"the attempts of step {step} no longer exist")
         return rollouts.read(path, rows)
 
 

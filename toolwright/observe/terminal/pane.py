@@ -40,7 +40,7 @@ class Scrolled(ScrollView, can_focus=True):
 
 
 class Pane(Scrolled):
-    """A text that is laid out anew for each width of the terminal."""
+    """A text that is laid out again for each width of the terminal."""
 
     DEFAULT_CSS = "Pane { height: 1fr; overflow-x: hidden; overflow-y: scroll; scrollbar-size-vertical: 1; }"
 

@@ -1,4 +1,4 @@
-"""Trackers by name: what shows a run's metrics and attempts elsewhere, and what each is told.
+"""Trackers by name: programs that show a run's metrics and attempts elsewhere, and the calls that each gets.
 
 A tracker lives in a process of its own (`observe/tracker_process.py`) and is fed by `observe/tracking.py`.
 """

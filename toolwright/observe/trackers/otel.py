@@ -1,5 +1,5 @@
-"""OpenTelemetry: one trace an attempt by the GenAI conventions, sent by OTLP to where
-OTEL_EXPORTER_OTLP_ENDPOINT says."""
+"""OpenTelemetry: one trace an attempt by the GenAI conventions, sent by OTLP to the address in
+OTEL_EXPORTER_OTLP_ENDPOINT."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class OpenTelemetry(Tracker):
 
         spans, self.ended[:] = list(self.ended), []
         if spans and self.exporter.export(spans) is not SpanExportResult.SUCCESS:
-            raise ConnectionError(f"{len(spans)} spans were not taken; is OTEL_EXPORTER_OTLP_ENDPOINT right?")
+            raise ConnectionError(f"{len(spans)} spans were not accepted; check OTEL_EXPORTER_OTLP_ENDPOINT")
 
     def _trace(self, step: TrackedStep, attempt: Trajectory, began: float) -> None:
         root = self._span(f"invoke_agent {self.agent}", began, self._facts(step, attempt))

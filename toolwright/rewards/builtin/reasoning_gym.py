@@ -19,7 +19,7 @@ def reasoning_gym(solution_str: str, ground_truth: Any) -> float:
         score = _score_of(entry["metadata"]["source_dataset"])
     except (TypeError, ValueError, KeyError) as error:
         raise TaskFailure(
-            f"the ground truth is no entry of reasoning-gym: {type(error).__name__}: {error}"
+            f"the ground truth is not an entry of reasoning-gym: {type(error).__name__}: {error}"
         ) from None
     return float(score(answer=stated(solution_str, strict=False), entry=entry))
 

@@ -143,7 +143,7 @@ def _games(folder: Path) -> list[Path]:
     """Games that can be won, as ALFWorld itself chooses them."""
     found = [file for file in sorted(folder.rglob("game.tw-pddl")) if _playable(file)]
     if not found:
-        raise UserError(f"task 'alfworld': no games in {folder}; `alfworld-download` brings them")
+        raise UserError(f"task 'alfworld': no games in {folder}; `alfworld-download` downloads them")
     return found
 
 

@@ -147,8 +147,8 @@ def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) ->
 def task_of_row(row: Row, *, id: str, where: str, images: str = "images", answer: str | None = None) -> Task:
     if row.get("prompt") is None:
         raise UserError(
-            f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}. To say which column "
-            "is what: toolwright data prepare hub FILE --map prompt=… --map answer=…"
+            f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}. To name the columns, "
+            "run toolwright data prepare hub FILE --map prompt=… --map answer=…"
         )
     extra = row.get("extra_info")
     if extra is not None and not isinstance(extra, dict):
@@ -208,8 +208,8 @@ def _asking(words: str, task_of: TaskReader) -> TaskReader:
         for name in dict.fromkeys(re.findall(r"\{(\w+)\}", words)):
             if name not in known:
                 raise UserError(
-                    f"{where}: task.params.prompt has {{{name}}}, which is no text of the row's extra_info; "
-                    f"it has {', '.join(known) or 'none'}"
+                    f"{where}: task.params.prompt has {{{name}}}, which is not a text in the row's "
+                    f"extra_info; it has {', '.join(known) or 'none'}"
                 )
         text = re.sub(r"\{(\w+)\}", lambda match: known[match[1]], words)
         said: str | list[dict[str, Any]] = text

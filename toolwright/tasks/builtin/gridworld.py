@@ -52,7 +52,7 @@ class GridWorld:
         move = action.strip().lower()
         named = [name for name in MOVES if move in (name, name[0])]
         if not named:
-            refused = "" if self.view in TERSE else f"{move[:20]!r} is no move: "
+            refused = "" if self.view in TERSE else f"{move[:20]!r} is not a move: "
             raise InvalidAction(f"{refused}say {', '.join(self.actions)}")
         held = len(self.state[1])
         self.state = self._moved(self.state, MOVES[named[0]])
@@ -76,7 +76,7 @@ class GridWorld:
         )
 
     def _moved(self, state: State, move: Place) -> State:
-        """Into a wall or a closed door, one stays where one is."""
+        """A step into a wall or a closed door changes nothing."""
         (row, column), keys = state
         place = row + move[0], column + move[1]
         mark = self.cells.get(place, "#")

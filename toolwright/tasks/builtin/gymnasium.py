@@ -70,7 +70,7 @@ class Gymnasium:
             if not isinstance(value, bool | float) and space.contains(action):
                 return action
         ways = ", ".join(self.names) or f"one of {space}"
-        raise InvalidAction(f"{text[:40]!r} is no action here: say {ways}")
+        raise InvalidAction(f"{text[:40]!r} is not an action here: say {ways}")
 
     def _seen(self, observation: Any) -> dict[str, Any]:
         """The text, and what names the state: its numbers as JSON has them, or the image itself."""

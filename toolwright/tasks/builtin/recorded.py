@@ -16,7 +16,10 @@ def recorded(*, folder: str) -> TaskSet:
     """A task for each first prompt, with the conversations that began with it."""
     path = Path(folder).expanduser()
     if not (path / "answers").is_dir():
-        raise UserError(f"task.params.folder={folder} is no record: toolwright serve MODEL --record {folder}")
+        raise UserError(
+            f"task.params.folder={folder} is not a record; `toolwright serve MODEL --record {folder}` writes "
+            "one"
+        )
     by_prompt: dict[str, list[ScoredConversation]] = {}
     for one in conversations(RecordFolder(path)):
         by_prompt.setdefault(one.turns[0][0].group, []).append(one)

@@ -66,7 +66,7 @@ class Sokoban:
         move = action.strip().lower()
         named = [name for name in MOVES if move in (name, name[0])]
         if not named:
-            raise InvalidAction(f"{move[:20]!r} is no move: say {', '.join(MOVES)}")
+            raise InvalidAction(f"{move[:20]!r} is not a move: say {', '.join(MOVES)}")
         before = self._home()
         self.state = self._moved(self.state, MOVES[named[0]])
         reward, won = (self._home() - before) / len(self.targets), self.state[1] == self.targets
@@ -86,7 +86,7 @@ class Sokoban:
             yield name, self._moved(state, move)
 
     def _moved(self, state: State, move: Place) -> State:
-        """Against a wall, or a box that something is behind, one stays where one is."""
+        """A step into a wall, or against a box that cannot move, changes nothing."""
         (row, column), boxes = state
         place, beyond = (row + move[0], column + move[1]), (row + 2 * move[0], column + 2 * move[1])
         if place not in self.floor:

@@ -58,7 +58,7 @@ class TextArena(Game):
         return not (getattr(self.game.state, "error_count", 0) or about.get("invalid_move"))
 
     def moves(self, shown: str) -> Iterable[Sequence[str]]:
-        """Those it listed last, all it ever named, or numbers."""
+        """The moves that the game listed last, all that it ever named, or numbers."""
         return BRACKETS.findall(shown.rpartition("\n[GAME]")[2]), BRACKETS.findall(shown), UNTOLD
 
     def end(self, player: int) -> Outcome:

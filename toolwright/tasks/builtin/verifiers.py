@@ -64,7 +64,7 @@ def _loaded(id: str, args: str) -> tuple[Any, Any]:
         load = functools.partial(vf.load_environment, id)
         env = (load_object(f"{id}:load_environment") if id.endswith(".py") else load)(**json.loads(args))
     if env.rubric.has_group_rewards:
-        raise UserError(f"verifiers environment {id}: its rubric scores groups, which is not taken")
+        raise UserError(f"verifiers environment {id}: its rubric scores groups, which is not supported")
     return env, PolicyClient
 
 

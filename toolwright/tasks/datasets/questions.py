@@ -108,7 +108,7 @@ def multi_turn_tools(row: Row) -> Example:
     messages = row.get("messages") or [{"role": "user", "content": row["question"]}]
     asked = next((n for n in range(len(messages), 0, -1) if messages[n - 1].get("role") == "user"), 0)
     if not asked:
-        raise ValueError("no message is the user's")
+        raise ValueError("no message has the role user")
     tools = row.get("tools")
     return Example(
         prompt=messages[:asked],  # what follows is an answer

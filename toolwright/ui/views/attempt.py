@@ -95,7 +95,7 @@ def read_attempts(
         return list(zip(attempts, rollouts.token_values(path, rows), strict=True))
     except (UserError, OSError) as error:
         if not path.exists():
-            raise PageProblem(404, "this step's attempts are not there any more") from None
+            raise PageProblem(404, "this step's attempts no longer exist") from None
         raise PageProblem(409, f"this step's attempts cannot be read: {error}") from None
 
 

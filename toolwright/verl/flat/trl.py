@@ -80,7 +80,7 @@ def _data(values: Values, result: Translation, ours: str) -> None:
 
 def _rows(values: Values) -> int | None:
     name = str(values.get("dataset_name") or "")
-    if not Path(name).expanduser().exists() or HUB_NAME.fullmatch(name):
+    if not name or not Path(name).expanduser().exists() or HUB_NAME.fullmatch(name):
         return None
     return sum(rows.count(file) for file in data_files(name, "train"))
 
@@ -171,7 +171,7 @@ def _grpo(values: Values, result: Translation) -> None:
     drawn = int(whole.get("generation_batch_size") or batch * rounds // once)
     sources = ", ".join(f"--{key}" for key in (*SIZES[:2], "num_generations"))
     if drawn % samples:
-        result.refuse(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
+        result.refuse(f"{sources}: {drawn} completions are not a multiple of the {samples} of a prompt")
     prompts, updates = max(1, drawn // samples), max(1, drawn // batch)
     result.set("rollout.prompts", prompts, sources)
     result.set("update.minibatches", updates, sources)

@@ -146,8 +146,8 @@ def _by_turns(verl: VerlConfig, to: Translation) -> None:
 
 
 def weight_share(verl: VerlConfig) -> float:
-    """The part of the weights of reference and entropy that is as heavy here as they are in verl-agent, whose
-    rewards are larger: all, where advantages are divided by their spread."""
+    """The factor for the weights of reference and entropy, since verl-agent's rewards are larger: 1 if
+    advantages are divided by their spread."""
     mode = {"gigpo": f"{GIGPO}mode", "hgpo": f"{HGPO}mode"}.get(str(verl[ESTIMATOR]))
     divided = verl[mode] == "mean_std_norm" if mode else verl[ESTIMATOR] in WHITENED
     if verl[ESTIMATOR] == "grpo":
@@ -294,7 +294,7 @@ def _rejection(verl: VerlConfig, to: Translation, weighed: str | None) -> None:
     elif level == "token" and weighed != "token":
         to.near(f"{said}: tokens that are kept are weighed by their ratio")
     if not _native(verl):
-        to.near("what is rejected stays in the mean, at 0, and verl leaves it out", REJECT)
+        to.near("what is rejected counts as 0 in the mean, where verl leaves it out", REJECT)
     low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
     if named[place] in REJECTIONS:  # `k1` is of the inverse ratio
         low, high = 1 / high, 1 / low
@@ -331,6 +331,6 @@ def bypass(verl: VerlConfig, to: Translation) -> None:
         if not verl[key]:
             continue
         if _native(verl):
-            to.note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
+            to.note(f"{key}: the native engine's log-probabilities are the learner's, so this holds already")
         else:
             to.near("the old log-probabilities are the learner's own", key)

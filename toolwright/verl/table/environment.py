@@ -55,7 +55,7 @@ WORLDS_OF_RAGEN = {
     "webshop": PlayedWorld("shop", "a shop of its own, with WebShop's actions", 1.0),
 }
 REFUSED = {
-    "alfworld/alfredthorenv": "it needs the simulator AI2-THOR and a display; alfworld/AlfredTWEnv is played",
+    "alfworld/alfredthorenv": "it needs the simulator AI2-THOR and a display; use alfworld/AlfredTWEnv",
     "appworld": "its apps are a server of their own; set up its server, and " + OWN,
 }
 NUMBERS = [str(number) for number in range(1, 11)]

@@ -154,7 +154,7 @@ def _of_a_fork(verl: VerlConfig, to: Translation) -> None:
 
 
 def unmasked(verl: VerlConfig, to: Translation) -> None:
-    """Search-R1 learns from what the search engine said unless it is told not to."""
+    """Search-R1 learns from the search engine's text unless a key masks it."""
     if not of_search_r1(verl) or verl[MASKED]:
         return
     to.near(f"what the search engine said is context and never learned from, as with {MASKED}=true", MASKED)
@@ -170,7 +170,7 @@ def code(verl: VerlConfig, to: Translation) -> None:
 
 
 def interaction(verl: VerlConfig, to: Translation) -> None:
-    """A simulated user. The file is read where it is here, so that a mistake in it is heard of now."""
+    """A simulated user. A file that is here is read, so that a mistake in it is reported now."""
     if verl[USERS] is None or not calls_tools(verl):
         return
     path = str(verl[USERS])
@@ -207,7 +207,7 @@ def from_file(verl: VerlConfig, to: Translation) -> None:
 
 
 def _file(verl: VerlConfig, to: Translation, key: str) -> None:
-    """The tools' file. One that is here is read, so that a mistake in it is heard of now."""
+    """The tools' file. A file that is here is read, so that a mistake in it is reported now."""
     path = str(verl[key])
     if not verl.lacks(path):
         settings_of({"tool_config_path": path})

@@ -122,19 +122,19 @@ def folder(verl: VerlConfig, to: Translation) -> None:
         resume = True
         if not (place / "config.yaml").is_file():
             to.refuse(
-                "not a run folder of Toolwright; verl's checkpoints cannot be "
-                "gone on with, but their Hugging Face export can be a model.path",
+                "not a run folder of Toolwright; verl's checkpoints cannot be resumed here, but their "
+                "Hugging Face export can be a model.path",
                 RESUME_FROM,
             )
     elif mode == "auto":
         resume = (place / "config.yaml").is_file()
         if resume:
-            to.note(f"going on with the run in {place}", RESUME)
+            to.note(f"resumes the run in {place}", RESUME)
     elif mode == "disable" and place.exists():
         taken, number = place, 2
         while place.exists():
             place, number = taken.with_name(f"{taken.name}-{number}"), number + 1
-        to.note(f"{taken} is there and is not written over; this run is {place}", RESUME)
+        to.note(f"{taken} exists and is not overwritten; this run is {place}", RESUME)
     elif mode != "disable":
         to.refuse("expected auto, disable or resume_path", RESUME)
     sources = (RESUME_FROM,) if mode == "resume_path" else (FOLDER,)

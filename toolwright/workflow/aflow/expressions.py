@@ -46,7 +46,7 @@ Known = Mapping[Ref, bool]
 
 
 class NotExpressible(UserError):
-    """Something in a `graph.py` that the typed form has no word for."""
+    """Something in a `graph.py` that a typed workflow cannot express."""
 
 
 class GraphExpressions:
@@ -67,7 +67,7 @@ class GraphExpressions:
                 return Constant(value)
             case ast.Name(id=name):
                 if name not in environment:
-                    raise self.refused(node, f"{name!r} has no value on the way here")
+                    raise self.refused(node, f"{name!r} may have no value here")
                 return environment[name]
             case ast.Await(value=value):
                 return self._awaited(value, self.value_of(value, environment))
@@ -135,10 +135,12 @@ class GraphExpressions:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._either(test, (body, orelse), environment)
             case ast.Call(func=ast.Name("self") | ast.Attribute(ast.Name("self"), "__call__")):
-                raise self.refused(node, "a workflow that calls itself has no end known before it runs")
+                raise self.refused(
+                    node, "a workflow must not call itself, because its end must be known before it runs"
+                )
             case ast.Call(func=ast.Attribute(ast.Name("self")) as called):
-                raise self.refused(node, f"`{shown(called)}` is none of the operators that __init__ names")
-        raise self.refused(node, f"`{shown(node)}` cannot be said in a workflow")
+                raise self.refused(node, f"`{shown(called)}` is not one of the operators that __init__ names")
+        raise self.refused(node, f"`{shown(node)}` has no equivalent in a workflow")
 
     def _either(self, test: ast.expr, ways: tuple[ast.expr, ast.expr], environment: Environment) -> Value:
         held = self.condition(test, environment, {})
@@ -178,7 +180,7 @@ class GraphExpressions:
     def _awaited(self, node: ast.expr, started: Value) -> Value:
         """What a step returns. Steps that are awaited together mean the same one after the other."""
         if not isinstance(started, Pending):
-            raise self.refused(node, f"`{shown(node)}` is no call of an operator, and cannot be awaited")
+            raise self.refused(node, f"`{shown(node)}` is not a call of an operator, so it cannot be awaited")
         return started.result
 
     def _step(self, call: ast.Call, kind_name: str, environment: Environment) -> Value:
@@ -228,7 +230,7 @@ class GraphExpressions:
 
     def _texts(self, call: ast.AST, value: Value) -> Pieces:
         if not isinstance(value, Many):
-            raise self.refused(call, "a list of solutions is expected here")
+            raise self.refused(call, "expected a list of solutions")
         found: list[str | Ref] = []
         for item in value.items:
             pieces = self.text_of(call, item)
@@ -279,7 +281,7 @@ class GraphExpressions:
         return next(node for node in self.nodes if node.name == result.node).kind
 
     def items(self, source: ast.expr, environment: Environment) -> tuple[Value, ...]:
-        """What a loop goes through, all of it known before."""
+        """The items of a loop, which must be known before the workflow runs."""
         match source:
             case ast.Call(func=ast.Name("range"), args=args, keywords=[]):
                 span = range(*(self._number(argument, environment) for argument in args))
@@ -292,7 +294,7 @@ class GraphExpressions:
                 return tuple(Many((Constant(number), item)) for number, item in numbered)
         many = self.value_of(source, environment)
         if not isinstance(many, Many):
-            raise self.refused(source, f"how often `{shown(source)}` goes round is not known before it runs")
+            raise self.refused(source, f"how often `{shown(source)}` repeats is not known before it runs")
         return many.items
 
     def _number(self, node: ast.expr, environment: Environment) -> int:
@@ -323,7 +325,7 @@ class GraphExpressions:
                 yield self.value_of(item, environment)
 
     def condition(self, test: ast.expr, environment: Environment, known: Known) -> bool | Flag:
-        """Known already, or a step's answer."""
+        """A condition: known while the file is read, or the answer of a step."""
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return opposite(self.condition(operand, environment, known))
@@ -347,7 +349,7 @@ class GraphExpressions:
         return self.truth(test, self.value_of(test, environment), known)
 
     def truth(self, at: ast.expr, value: Value, known: Known) -> bool | Flag:
-        """What `if value:` asks."""
+        """The condition that `if value:` tests."""
         match value:
             case Constant(said) | Many(said):
                 return bool(said)
@@ -360,7 +362,7 @@ class GraphExpressions:
             case Either(on, then, otherwise):
                 ways = [self.truth(at, way, {**known, on: way is then}) for way in (then, otherwise)]
                 return self._by(at, on, ways, known)
-        raise self.refused(at, f"`{shown(at)}` is no condition that is known here")
+        raise self.refused(at, f"`{shown(at)}` is not a supported condition")
 
     def _by(self, at: ast.expr, on: Ref, ways: Sequence[bool | Flag], known: Known) -> bool | Flag:
         """One of two conditions, by a third: a text that is empty where it does not hold."""
@@ -379,7 +381,7 @@ class GraphExpressions:
         return (self.new_node(at, CHOOSE, {"on": (held.ref,), **ways}).main,)
 
     def _compared(self, test: ast.Compare, environment: Environment, known: Known) -> bool | Flag:
-        """What `==`, `is`, `in` and the like say; whoever asks turns `!=`, `is not` and `not in` round."""
+        """What `==`, `is`, `in` and the like say; the caller negates `!=`, `is not` and `not in`."""
         left, op, right = test.left, test.ops[0], test.comparators[0]
         within = isinstance(op, ast.In | ast.NotIn)
         if within and isinstance(right, ast.List | ast.Tuple | ast.Set):
@@ -395,13 +397,13 @@ class GraphExpressions:
         if not within and (changed or isinstance(said, Constant)):
             words, said, changed, more = said, words, more, changed
         if changed or isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
-            raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
+            raise self.refused(test, f"`{shown(test)}` is not a supported condition")
         return self._said(test, said, words, more, known, whole=not within)
 
     def _said(
         self, test: ast.expr, said: Value, words: Value, changed: Set[str], known: Known, *, whole: bool
     ) -> bool | Flag:
-        """Whether a text has these words in it, or is them; blanks around it do not count."""
+        """The condition that a text contains these words, or equals them without blanks around it."""
         match said, words:
             case Either(on, then, otherwise), _:
                 ways = [
@@ -418,7 +420,7 @@ class GraphExpressions:
                 return opposite(self.truth(test, other, known))
         inputs = {"text": self.text_of(test, said), "words": self.text_of(test, words)}
         if not inputs["text"] or not inputs["words"]:
-            raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
+            raise self.refused(test, f"`{shown(test)}` is not a supported condition")
         settings = {name: 1 for name, on in (("lower", "lower" in changed), ("whole", whole)) if on}
         return self.truth(test, Flag(self.new_node(test, CONTAINS, inputs, "", settings).main), known)
 
@@ -435,7 +437,7 @@ class GraphExpressions:
         try:
             return plus(left, right)
         except (NoText, TypeError) as error:
-            raise self.refused(node, f"text is expected, and this is {error}") from None
+            raise self.refused(node, f"expected text, found {error}") from None
 
     def text_of(self, node: ast.AST, value: Value) -> Pieces:
         match value:
@@ -452,7 +454,7 @@ class GraphExpressions:
         try:
             return pieces_of(value)
         except NoText as error:
-            raise self.refused(node, f"text is expected, and this is {error}") from None
+            raise self.refused(node, f"expected text, found {error}") from None
 
     def assign(self, target: ast.expr, value: Value, environment: Environment) -> None:
         match target, value:

@@ -41,7 +41,7 @@ def named(data_set: str) -> str:
 
 @dataclass(frozen=True)
 class RoundExperience:
-    """How a round came to be, and what came of it."""
+    """The change that made a round, and its result."""
 
     father: int
     modification: str
@@ -88,8 +88,9 @@ class Folder:
         return [self._round(number, results) for number in self._numbers()]
 
     def write(self, *rounds: FolderRound) -> None:
-        """Rounds and what follows from them; one that is there already is written anew, but for what is not
-        told of it here: a log, an experience."""
+        """Write rounds and the files that follow from them. An existing round is replaced, except for a log
+        or an
+        experience that is not given here."""
         for round in rounds:
             self._write(round)
         written = {round.number for round in rounds}
@@ -129,7 +130,7 @@ class Folder:
     def _results(self) -> list[dict[str, Any]]:
         found = _get_json(self.path / "results.json", [])
         if not isinstance(found, list):
-            raise UserError(f"{self.path / 'results.json'} is no list of rounds")
+            raise UserError(f"{self.path / 'results.json'} is not a list of rounds")
         return found
 
     def _round(self, number: int, results: Sequence[Mapping[str, Any]]) -> FolderRound:
@@ -203,7 +204,7 @@ def _get_json(path: Path, otherwise: Any) -> Any:
     try:
         return json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no JSON: {error}") from None
+        raise UserError(f"{path} is not JSON: {error}") from None
 
 
 def _put_json(path: Path, value: Any) -> None:
@@ -211,7 +212,7 @@ def _put_json(path: Path, value: Any) -> None:
 
 
 def _put(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     os.replace(partial, path)
@@ -237,7 +238,7 @@ class SearchStart:
         found = [(round, round.workflow) for round in rounds if round.workflow is not None]
         if not found:
             why = rounds[0].refusal if rounds else "it has no round_N/graph.py"
-            raise UserError(f"{folder.path} holds no round to go on from: {why}")
+            raise UserError(f"{folder.path} holds no round to continue from: {why}")
         (first, start), *others = found
         known, carried = {start.fingerprint}, list[tuple[int, Proposal]]()
         for round, workflow in sorted(others, key=lambda one: (-(one[0].score or 0.0), one[0].number)):
@@ -274,7 +275,8 @@ class Journal:
         )
 
     def write(self, search: WorkflowSearch, candidates: Iterable[int]) -> None:
-        """As they are known now. What was refused is no round: it could not be run there either."""
+        """Write the candidates as they are known now. A refused one is not a round: AFlow could not run it
+        either."""
         ran = [search.tree[number] for number in dict.fromkeys(candidates)]
         self.folder.write(*(self._round(search, one) for one in ran if one.runs and not one.failure))
 
@@ -295,7 +297,7 @@ class Journal:
         )
 
     def _log(self, candidate: Candidate) -> list[object]:
-        """Tasks that it got wrong, for whoever proposes the next change."""
+        """Tasks that it got wrong, for the proposer of the next change."""
         wrong = [(task, run) for (task, _), run in sorted(candidate.runs.items()) if run.score < WRONG]
         return [
             {

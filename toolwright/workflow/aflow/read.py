@@ -41,7 +41,7 @@ class _Frame:
 
 
 def read(graph: str, prompts: str = "", *, where: str = "graph.py") -> Workflow:
-    """Parses; never runs. A NotExpressible names the line and the reason."""
+    """Parse the file without running it. A NotExpressible names the line and the reason."""
     try:
         return _Reader(graph, prompts_of(prompts), where).workflow()
     except RecursionError:
@@ -59,7 +59,7 @@ def prompts_of(source: str, *, where: str = "prompt.py") -> dict[str, str]:
                 except ValueError:
                     said = None
                 if not isinstance(said, str):
-                    raise NotExpressible(f"{where}, line {statement.lineno}: {name} is no plain text")
+                    raise NotExpressible(f"{where}, line {statement.lineno}: {name} is not plain text")
                 found[name] = said
             case ast.Expr(value=ast.Constant()) | ast.FunctionDef() | ast.AsyncFunctionDef():
                 continue  # nothing calls a function that stands here
@@ -77,7 +77,7 @@ def _parsed(source: str, where: str) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise NotExpressible(f"{where}{line}: it is no Python: {reason}") from None
+        raise NotExpressible(f"{where}{line}: it is not Python: {reason}") from None
 
 
 def _check_import(statement: ast.Import | ast.ImportFrom, where: str) -> None:
@@ -182,7 +182,7 @@ class _Reader(GraphExpressions):
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 return
             case _:
-                raise self.refused(statement, f"`{shown(statement)}` does not belong into __init__")
+                raise self.refused(statement, f"`{shown(statement)}` does not belong in __init__")
 
     # Statements, followed with values that are not known yet.
 
@@ -204,7 +204,7 @@ class _Reader(GraphExpressions):
                 continue
             statement, rest = frame.statements[0], replace(frame, statements=frame.statements[1:])
             if self.steps > MOST_STEPS:
-                raise self.refused(statement, f"it does not come to an end within {MOST_STEPS} statements")
+                raise self.refused(statement, f"it does not end within {MOST_STEPS} statements")
             match statement:
                 case ast.Return(value=value):
                     return self._returned(statement, value, environment)
@@ -318,7 +318,7 @@ class _Reader(GraphExpressions):
             case ast.Import() | ast.ImportFrom():
                 _check_import(statement, self.where)
             case _:
-                raise self.refused(statement, f"`{shown(statement)}` cannot be said in a workflow")
+                raise self.refused(statement, f"`{shown(statement)}` has no equivalent in a workflow")
 
     def _returned(self, statement: ast.Return, value: ast.expr | None, environment: Environment) -> Pieces:
         """The answer; what it cost, which AFlow returns beside it, is counted anyway."""
@@ -330,7 +330,7 @@ class _Reader(GraphExpressions):
 
 
 def _leaves(statement: ast.If) -> bool:
-    """Whether its branches do not meet again: one goes elsewhere than on, or makes a list longer."""
+    """True if its branches do not meet again: one of them leaves, or makes a list longer."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Return | ast.Break | ast.Continue | ast.While):
             return True

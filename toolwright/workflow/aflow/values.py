@@ -25,7 +25,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Flag:
-    """A yes or no that a step will give, or its opposite."""
+    """A yes or no that a step will return, or its opposite."""
 
     ref: Ref
     negated: bool = False
@@ -76,14 +76,14 @@ class Pending:
 
 @dataclass(frozen=True)
 class Cost:
-    """What was spent so far: returned beside the answer, and of no other use."""
+    """The cost so far: returned beside the answer and not used otherwise."""
 
 
 Value = Constant | Text | Flag | Many | StepResult | Either | PromptName | Parts | Pending | Cost
 
 
 class NoText(Exception):
-    """The value cannot stand where text is wanted; the message says what it is."""
+    """The value cannot be used as text; the message says what it is."""
 
 
 def pieces_of(value: Value) -> Pieces:

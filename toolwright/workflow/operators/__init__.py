@@ -108,7 +108,7 @@ def _made(name: str) -> Operator:
     if ":" in name:
         made = load_object(name)
         if not (isinstance(made, type) and issubclass(made, Operator)):
-            raise UserError(f"{name!r} is no operator: it must be a class derived from Operator")
+            raise UserError(f"{name!r} is not an operator; it must be a class derived from Operator")
         return made()
     if name not in OPERATORS.names():
         raise UserError(f"unknown operator {name!r}; {nearest(name, OPERATORS.names())}")
@@ -158,7 +158,7 @@ _NO = re.compile(r"\b(false|no|not|incorrect|wrong|fail(?:s|ed)?)\b", re.IGNOREC
 
 
 def field(text: str, tag: str) -> str | None:
-    """What the last `<tag>…</tag>` holds; an opened one that nobody closed reaches to the end."""
+    """The text of the last `<tag>…</tag>`; a tag that is not closed reaches to the end."""
     found = tagged(text, tag)
     if found is None and (start := text.rfind(f"<{tag}>")) >= 0:
         found = text[start + len(tag) + 2 :].strip()
@@ -174,7 +174,7 @@ def letter(text: str, tag: str, count: int) -> int | None:
 
 
 def verdict(text: str, tag: str) -> bool:
-    """A yes; whatever cannot be read is a no, so that a solution is looked at once more."""
+    """True for a yes. What cannot be read is a no, so that the solution is examined again."""
     said = field(text, tag)
     said = text if said is None else said
     return bool(_YES.search(said)) and not _NO.search(said)
