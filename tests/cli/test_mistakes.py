@@ -33,7 +33,7 @@ MISTAKES = {
     "workflow show": "the following arguments are required: RUN",
     "workflow train": "the following arguments are required: FOLDER; `toolwright workflow train --help` "
     "lists",
-    "workflow search search.start=gone": "search.start=gone: no such file: gone",
+    "workflow search search.start=gone": "search.start: gone cannot be read: No such file",
     "workflow search data=[gsm8k]": "executor.name=simulated cannot run data=gsm8k: simulated data needs",
     "train model=hugee": "unknown preset 'hugee'; known: small, tiny",
     "train model.path=nowhere": "model.path=nowhere is not a folder; name a Hugging Face folder, or download "
@@ -44,8 +44,8 @@ MISTAKES = {
     "(line 1)",
     "train run.dir=/proc/here": "the run folder /proc/here/",
     "doctor .": ". is not a run folder: it has neither config.yaml nor metrics.jsonl nor log.txt",
-    "workflow search search.portfolio=broken.py": "the portfolio broken.py cannot be read: expected a "
-    "mapping",
+    "workflow search search.portfolio=broken.py": "the portfolio broken.py cannot be read: it lists "
+    "no workflows",
     "sft demonstrations=runs/nope": "demonstrations=runs/nope: no such file or folder",
     "train run.resume=true": "run.resume=true needs run.name, the run to resume; the folder runs has no runs",
 }

@@ -124,11 +124,14 @@ BAD_FILES = {
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("search.start=garbage.json", "garbage.json: this is no workflow as JSON: Expecting property name"),
+        (
+            "search.start=garbage.json",
+            "garbage.json: this is not a workflow in JSON: Expecting property name",
+        ),
         ("search.start=list.json", "expected an object with `nodes` and `output`, found list"),
         ("search.start=operator.json", "operator.json: the workflow cannot run: node 'solve': unknown"),
         ("search.start=operator.json", "did you mean 'Custom'?"),
-        ("search.start=broken.py", "broken.py, line 1: it is no Python"),
+        ("search.start=broken.py", "broken.py, line 1: it is not Python"),
         ("search.start=missing.json", "missing.json cannot be read: No such file or directory; expected"),
         ("search.portfolio=empty.yaml", "empty.yaml cannot be read: it lists no workflows"),
         ("search.portfolio=none.yaml", "search.portfolio=none is a search without any"),
@@ -137,7 +140,7 @@ BAD_FILES = {
         ("search.portfolio=file.yaml", "nothing.json cannot be read: No such file"),
         ("search.portfolio=missing.yaml", "missing.yaml cannot be read: No such file"),
         ("search.select=gided", "did you mean 'guided'?"),
-        ("search.strategy=guided", "the strategy is search.select"),
+        ("search.strategy=guided", "use search.select"),
         ("search.runs=0", "expected a positive integer, found 0"),
         ("search.runs=1", "each needs 2 runs; set search.runs=4 or more"),
     ],

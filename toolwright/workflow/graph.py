@@ -128,7 +128,7 @@ class Graph:
                 if ref.node == TASK or ref.node in done or ref.node not in self.by_name:
                     continue
                 if ref.node in on_the_way:
-                    raise UserError(f"node {ref.node!r} reads what it makes itself")
+                    raise UserError(f"node {ref.node!r} reads its own output")
                 node = self.by_name[ref.node]
                 on_the_way.add(ref.node)
                 visit(node.refs)
@@ -238,9 +238,9 @@ class Graph:
                 {str(name): str(text) for name, text in found.get("prompts", {}).items()},
             )
         except KeyError as error:
-            raise UserError(f"this is no workflow as JSON: {error} is missing") from None
+            raise UserError(f"this is not a workflow in JSON: {error} is missing") from None
         except (TypeError, AttributeError, ValueError) as error:
-            raise UserError(f"this is no workflow as JSON: {error}") from None
+            raise UserError(f"this is not a workflow in JSON: {error}") from None
 
 
 def refs_of(pieces: Iterable[Piece]) -> Iterator[Ref]:

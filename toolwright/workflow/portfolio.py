@@ -31,11 +31,11 @@ class Portfolio:
     @classmethod
     def load(cls, path: Path = DEFAULT) -> Portfolio:
         try:
-            told = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if not isinstance(told, Mapping) or not told.get("workflows"):
-                raise TypeError("it lists no workflows, and search.portfolio=none is a search without any")
-            prompts = {str(name): str(text) for name, text in (told.get("prompts") or {}).items()}
-            listed: Mapping[str, Any] = told["workflows"]
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if not isinstance(content, Mapping) or not content.get("workflows"):
+                raise TypeError("it lists no workflows (search.portfolio=none searches without a portfolio)")
+            prompts = {str(name): str(text) for name, text in (content.get("prompts") or {}).items()}
+            listed: Mapping[str, Any] = content["workflows"]
             made = {str(name): _workflow(way, prompts, path.parent) for name, way in listed.items()}
         except (OSError, UserError) as error:
             raise UserError(f"the portfolio {path} cannot be read: {reason_of(error)}") from None
