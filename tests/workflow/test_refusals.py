@@ -124,7 +124,7 @@ BAD_FILES = {
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        (
+        ("search.start=garbage.json", "garbage.json: this is not a workflow in JSON: Expecting property"),
             "search.start=garbage.json",
             "garbage.json: this is not a workflow in JSON: Expecting property name",
         ),
@@ -134,7 +134,7 @@ BAD_FILES = {
         ("search.start=broken.py", "broken.py, line 1: it is not Python"),
         ("search.start=missing.json", "missing.json cannot be read: No such file or directory; expected"),
         ("search.portfolio=empty.yaml", "empty.yaml cannot be read: it lists no workflows"),
-        ("search.portfolio=none.yaml", "search.portfolio=none is a search without any"),
+        ("search.portfolio=none.yaml", "search.portfolio=none searches without a portfolio"),
         ("search.portfolio=bad.yaml", "each name to a list of edits or to `file: PATH`"),
         ("search.portfolio=edit.yaml", "edit.yaml cannot be read: unknown operator 'Nope'"),
         ("search.portfolio=file.yaml", "nothing.json cannot be read: No such file"),
