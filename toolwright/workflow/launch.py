@@ -28,8 +28,8 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio, read_workflow, reason_of
 from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import single_call
-from toolwright.workflow.proposers import Editor, UniformProposer
-from toolwright.workflow.record import FOLDER, Record
+from toolwright.workflow.proposers import ChatProposer, Editor, UniformProposer
+from toolwright.workflow.record import FOLDER, Record, summary
 from toolwright.workflow.runners import LocalRunner, RayRunner
 from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
@@ -139,7 +139,6 @@ class SearchRun:
         if own.name == "uniform":
             return UniformProposer(editor)
         from toolwright import providers
-        from toolwright.workflow.proposers import ChatProposer
 
         settings = chat_settings("proposer.chat", own.chat)
         cost_limit = self.cost_limits[name]
@@ -227,8 +226,6 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
         with _cluster(config):
             records = asyncio.run(hunt.go())
         write_report(folder.path)
-    from toolwright.workflow.record import summary
-
     for name, record in records.items():
         print(summary(name, record))
     print(f"  run     {folder.path}\n  report  {folder.path / 'report.html'}")
