@@ -58,35 +58,33 @@ class SearchRun:
         return dict(zip(self.config.data, done, strict=True))
 
     async def search(self, name: str) -> Record:
-        async with AsyncExitStack() as opened:
-            return await self._searched(name, opened)
-
-    async def _searched(self, name: str, opened: AsyncExitStack) -> Record:
+        """Search on one data set, and judge what was found."""
         executor, config = self.executors[name], self.config
-        bench = self._bench(name)
-        opened.push_async_callback(bench.close)
         beginning = begun(config.search)
         carried = [*beginning.carried, *portfolio_of(config, editor_of(config, executor))]
         place = self.folder.path / "workspace" / named(name) / "workflows"
         journal = Journal(place, beginning, data_set=named(name), tasks=executor.tasks())
-        search = WorkflowSearch(
-            name=f"{name}-{config.run.seed}",
-            setting=executor.setting,
-            kind=executor.kind,
-            start=beginning.start,
-            carried=carried,
-            selection=self._selection(executor, len(carried)),
-            proposer=await self._proposer(name, executor, opened),
-            runner=bench,
-            pool=self.pool,
-            budget=SearchBudget(config.search.runs, config.search.cost),
-            seed=config.run.seed,
-            limits=executor.limits,
-            converge=config.search.converge,
-            watch=lambda search, round: self._watch(name, search, round, journal),
-        )
-        found = await search.go()
-        held_out = await self._held_out(name, found)
+        async with AsyncExitStack() as opened:
+            bench = self._bench(name)
+            opened.push_async_callback(bench.close)
+            search = WorkflowSearch(
+                name=f"{name}-{config.run.seed}",
+                setting=executor.setting,
+                kind=executor.kind,
+                start=beginning.start,
+                carried=carried,
+                selection=self._selection(executor, len(carried)),
+                proposer=await self._proposer(name, executor, opened),
+                runner=bench,
+                pool=self.pool,
+                budget=SearchBudget(config.search.runs, config.search.cost),
+                seed=config.run.seed,
+                limits=executor.limits,
+                converge=config.search.converge,
+                watch=lambda search, round: self._watch(name, search, round, journal),
+            )
+            found = await search.go()
+            held_out = await self._held_out(name, found)
         record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
         record.save(self._file(name))
         journal.write(search, range(len(search.tree)))  # later runs change earlier scores
