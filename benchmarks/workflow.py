@@ -52,9 +52,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.worlds import FAMILIES, OPERATORS, World, WorldRunner
 from toolwright.workflow.config import SearchConfig
+from toolwright.workflow.features import features
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio
-from toolwright.workflow.prior import Prior
+from toolwright.workflow.prior import Prior, ScoredWorkflows
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
 from toolwright.workflow.search_loop import SearchBudget, SearchResult, WorkflowSearch
@@ -257,7 +258,15 @@ def taught_by_tables(path: Path, world: RecordedWorld) -> list[Prior]:
 
 @cache
 def taught_without(path: Path, apart: frozenset[str], kind: str) -> Prior:
-    return Prior.from_tables((table for table, _ in tables(path) if table.name not in apart), kind)
+    return Prior.fit([scored(table) for table, _ in tables(path) if table.name not in apart], kind)
+
+
+def scored(table: RecordedTable) -> ScoredWorkflows:
+    """The workflows of a table with their mean score over all runs."""
+    means = [sum(map(sum, rows)) / (table.repeats * len(table.columns)) for rows in table.scores]
+    found = [features(workflow) for workflow in table.programs.values()]
+    runs = [len(table.columns)] * len(means)
+    return ScoredWorkflows(table.kind, features(single_call()), list(zip(found, means, runs, strict=True)))
 
 
 def learn(pool: ExperiencePool, world: DrawnWorld, found: SearchResult) -> None:

@@ -26,6 +26,10 @@ def built(*edits: str) -> Workflow:
     return workflow
 
 
+def operators_of(workflow: Workflow) -> set[str]:
+    return {node.operator for node in workflow.live}
+
+
 def ensemble(generate: str = "solve", choose: str = "best", count: int = 3) -> Workflow:
     return Workflow(
         (

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.serve.conftest import serving
+from tests.workflow.programs import operators_of
 from toolwright import providers
 from toolwright.cli import main
 from toolwright.failures import UserError
@@ -30,7 +31,7 @@ from toolwright.workflow.simulate import SimulatedChat, SimulatedRunner, World
 from .word_model import word_model
 
 PORTFOLIO = Portfolio.load().workflows
-CODE = [name for name, workflow in PORTFOLIO.items() if "CustomCodeGenerate" in workflow.operators]
+CODE = [name for name, workflow in PORTFOLIO.items() if "CustomCodeGenerate" in operators_of(workflow)]
 PLAIN = [name for name in PORTFOLIO if name not in CODE]
 
 

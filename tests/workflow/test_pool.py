@@ -37,8 +37,7 @@ def test_what_was_paid_is_found_and_is_never_paid_twice(tmp_path: Path) -> None:
     found = pool.paid("sim", "w")
     assert found["t2", 0].score == 1.0
     assert set(found) == {("t1", 0), ("t2", 0), ("t2", 1)}
-    assert pool.spent() == pool.spent("sim") == (3, 0.75)
-    assert pool.spent("another") == (0, 0.0)
+    assert pool.spent() == (3, 0.75)
 
 
 def test_queries_by_state_best_recent_and_contrast(tmp_path: Path) -> None:

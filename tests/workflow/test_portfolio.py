@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.programs import operators_of
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.workflow.aflow.write import write
@@ -32,15 +33,15 @@ def test_a_data_set_gets_what_it_has_operators_for(operators: tuple[str, ...]) -
     assert len(kept) >= 8
     assert {"Programmer", "Test", "AnswerGenerate"} - set(operators)
     for proposal in kept:
-        assert set(proposal.workflow.operators) <= {*operators, "Review", "Choose"}
+        assert operators_of(proposal.workflow) <= {*operators, "Review", "Choose"}
 
 
 def test_what_needs_tests_is_left_out_where_there_are_none() -> None:
     portfolio = Portfolio.load()
-    tested = [p for p in portfolio.usable(Editor(CODE)) if "Test" in p.workflow.operators]
+    tested = [p for p in portfolio.usable(Editor(CODE)) if "Test" in operators_of(p.workflow)]
     assert tested
     without = Editor(CODE, offers=frozenset({"sandbox", "entry_point"}))
-    assert not [p for p in portfolio.usable(without) if "Test" in p.workflow.operators]
+    assert not [p for p in portfolio.usable(without) if "Test" in operators_of(p.workflow)]
 
 
 def test_a_file_of_yours_takes_edits_programs_and_aflows_python(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_file_of_yours_takes_edits_programs_and_aflows_python(tmp_path: Path) 
     found = Portfolio.load(file)
     assert list(found.workflows) == ["quick", "ensemble", "single"]
     assert found.workflows["quick"].prompts == {"HASTE": "Be quick."}
-    assert "ScEnsemble" in found.workflows["ensemble"].operators
+    assert "ScEnsemble" in operators_of(found.workflows["ensemble"])
 
 
 @pytest.mark.parametrize("text", ["workflows: {a: add}", "workflows: {a: [fly away]}", "a: b", "- 1", "{"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.serve.conftest import Served, serving
+from tests.workflow.programs import operators_of
 from toolwright.cli import main
 from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention
@@ -128,7 +129,7 @@ def test_a_search_on_a_data_set_with_models_behind_a_server(
     first = next(row for row in record.rows if row.edit == EDIT)
     assert first.parent == 0
     assert first.runs >= 2
-    assert "ScEnsemble" in first.workflow.operators
+    assert "ScEnsemble" in operators_of(first.workflow)
     assert all(row.failure for row in record.rows[1:] if not row.runs)  # what it could not understand
     asked = pupil.metric("serve_completion_tokens")
     judged = 4 * len({0, record.best})

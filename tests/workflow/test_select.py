@@ -24,7 +24,7 @@ from toolwright.workflow.selection import (
     build_selection,
     mixed,
 )
-from toolwright.workflow.tree import Candidate, Proposal, Tree, next_runs, schedule
+from toolwright.workflow.tree import Candidate, Proposal, Tree, schedule
 
 EDITOR = Editor(["Custom", "AnswerGenerate", "ScEnsemble"], {"STEPS": "Think step by step."})
 
@@ -141,11 +141,11 @@ def test_a_tree_keeps_its_books(data: st.DataObject) -> None:
 
 
 def test_runs_are_made_in_one_order_so_that_they_can_be_compared() -> None:
-    order = schedule(["a", "b", "c"], 2)
+    selection = AflowSelection(Aflow(), schedule(["a", "b"], 2))
     candidate = Candidate(0, single_call())
-    assert next_runs(candidate, order, 4) == (("a", 0), ("b", 0), ("c", 0), ("a", 1))
+    assert selection.first_runs(candidate) == (("a", 0), ("b", 0), ("a", 1), ("b", 1))
     candidate.runs = {("a", 0): Payment("s", "w", "a", 0, 1.0, 0.0, 1)}
-    assert next_runs(candidate, order, 3) == (("b", 0), ("c", 0))
+    assert selection.first_runs(candidate) == (("b", 0), ("a", 1), ("b", 1))
 
 
 def test_the_portfolio_shares_its_tasks_and_edits_begin_at_different_ones() -> None:

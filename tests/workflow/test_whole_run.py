@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.workflow.programs import operators_of
 from toolwright.cli import main
 from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
@@ -233,7 +234,7 @@ def test_what_a_chat_model_answers_is_understood_or_refused() -> None:
     asking = ChatProposer(None, Editor(("Custom", "ScEnsemble")), None, search="s")  # type: ignore[arg-type]
     good = asking.understood(single_call(), "Let us vote. <edit>add ScEnsemble after solve x 3</edit>")
     assert not good.failure
-    assert "ScEnsemble" in good.workflow.operators
+    assert "ScEnsemble" in operators_of(good.workflow)
     new = asking.understood(single_call(), '<edit>set solve prompt SLOW="Take your time."</edit>')
     assert new.workflow.prompts == {"SLOW": "Take your time."}
     for reply in (

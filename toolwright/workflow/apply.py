@@ -24,6 +24,7 @@ from toolwright.workflow.operators import CHOOSE, CONTAINS, TASK, Operator, oper
 from toolwright.workflow.program import Workflow
 
 SAMPLES = 3  # that an ensemble compares if nobody says otherwise
+SAMPLE_COUNTS = (2, 3, 5)  # that it may compare
 _BETWEEN = "\n\n"
 
 
@@ -58,7 +59,6 @@ def legal(
     prompts: Mapping[str, str] | None = None,
     limits: WorkflowLimits | None = None,
     offers: Set[str] | None = None,
-    samples: Sequence[int] = (2, 3, 5),
 ) -> dict[Edit, Workflow]:
     """Every edit that leads to another workflow which may run, and that workflow; `accept` first.
 
@@ -66,9 +66,7 @@ def legal(
     """
     found: dict[Edit, Workflow] = {Accept(): workflow}
     seen = {workflow.fingerprint}
-    for edit in candidates(
-        workflow, operators, prompts={**(prompts or {}), **workflow.prompts}, samples=samples
-    ):
+    for edit in candidates(workflow, operators, prompts={**(prompts or {}), **workflow.prompts}):
         try:
             made = applied(workflow, edit, prompts)
         except UserError:
@@ -80,9 +78,7 @@ def legal(
     return found
 
 
-def candidates(
-    workflow: Workflow, operators: Sequence[str], *, prompts: Iterable[str], samples: Sequence[int]
-) -> Iterator[Edit]:
+def candidates(workflow: Workflow, operators: Sequence[str], *, prompts: Iterable[str]) -> Iterator[Edit]:
     """All edits of one word each that could be meant here, without a look at where they lead."""
     named = [NamedPrompt(name) for name in prompts]
 
@@ -94,8 +90,8 @@ def candidates(
         if node.operator == CONTAINS:
             continue
         for name in solving:
-            several = any(port.kind == "texts" for port in operator(name).ports.values())
-            counts: Sequence[int | None] = samples if several else (None,)
+            several = _takes_several(operator(name))
+            counts: Sequence[int | None] = SAMPLE_COUNTS if several else (None,)
             for prompt in worded(name):
                 yield from (Add(name, node.name, False, prompt, count) for count in counts)
                 if not several and _list_port(node) is not None:
@@ -106,7 +102,7 @@ def candidates(
         if node.kind.prompted:
             yield from (edits.Set(node.name, "prompt", prompt) for prompt in named)
         if node.repeat > 1:
-            yield from (edits.Set(node.name, "repeat", count) for count in samples)
+            yield from (edits.Set(node.name, "repeat", count) for count in SAMPLE_COUNTS)
         for name, setting in node.kind.settings.items():
             now = node.kind.setting(node.settings, name)
             yield from (

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from toolwright.failures import UserError
@@ -98,14 +97,22 @@ Edit = Add | Remove | Replace | Rewire | Set | Accept
 def parse(text: str) -> Edit:
     """An edit from its words; a UserError says how it is written."""
     words = _words(text)
-    verb, rest = (words[0], words[1:]) if words else ("", [])
-    reader = _READERS.get(verb)
-    if reader is None:
-        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(_READERS)}")
-    edit = reader(rest)
-    if edit is None:
-        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {_FORMS[verb]}")
-    return edit
+    if not words or words[0] not in _FORMS:
+        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(_FORMS)}")
+    try:
+        return _edit(words)
+    except ValueError:
+        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {_FORMS[words[0]]}") from None
+
+
+_FORMS = {
+    "add": "add OPERATOR after NODE [with PROMPT] [x N], or add OPERATOR into NODE [with PROMPT]",
+    "remove": "remove NODE",
+    "replace": "replace NODE OPERATOR [with PROMPT]",
+    "rewire": "rewire NODE.PORT NODE.FIELD, or rewire output NODE.FIELD",
+    "set": "set NODE prompt PROMPT, set NODE repeat N, or set NODE SETTING N",
+    "accept": "accept",
+}
 
 
 def _with(prompt: NamedPrompt | None) -> list[str]:
@@ -117,86 +124,47 @@ def _words(text: str) -> list[str]:
     return [found[0] for found in re.finditer(r'(?:[^\s"]+(?:"(?:[^"\\]|\\.)*")?)', text.strip())]
 
 
-def _prompt(word: str) -> NamedPrompt | None:
+def _edit(words: list[str]) -> Edit:
+    """A ValueError if the words are not those of an edit."""
+    match words:
+        case ["add", operator, "after" | "into" as where, node, *options]:
+            found = dict(zip(options[::2], options[1::2], strict=True))
+            if not found.keys() <= {"with", "x"} or len(found) < len(options) // 2:
+                raise ValueError(f"unknown options: {options}")
+            prompt = _prompt(found["with"]) if "with" in found else None
+            samples = _number(found["x"]) if "x" in found else None
+            if samples == 0:
+                raise ValueError("no samples")
+            return Add(operator, node, where == "into", prompt, samples)
+        case ["remove", node]:
+            return Remove(node)
+        case ["replace", node, operator]:
+            return Replace(node, operator)
+        case ["replace", node, operator, "with", prompt]:
+            return Replace(node, operator, _prompt(prompt))
+        case ["rewire", "output", source]:
+            return Rewire("", "output", Ref.of(source))
+        case ["rewire", target, source]:
+            origin, reader = Ref.of(source), Ref.of(target)
+            return Rewire(reader.node, reader.field, origin)
+        case ["set", node, "prompt", prompt]:
+            return Set(node, "prompt", _prompt(prompt))
+        case ["set", node, what, number]:
+            return Set(node, what, _number(number))
+        case ["accept"]:
+            return Accept()
+    raise ValueError("too many words, or too few")
+
+
+def _prompt(word: str) -> NamedPrompt:
     name, mark, quoted = word.partition("=")
-    if not name.isidentifier():
-        return None
-    if not mark:
-        return NamedPrompt(name)
-    try:
-        text = json.loads(quoted)
-    except json.JSONDecodeError:
-        return None
-    return NamedPrompt(name, text) if isinstance(text, str) else None
+    text = json.loads(quoted) if mark else None
+    if not name.isidentifier() or (mark and not isinstance(text, str)):
+        raise ValueError(f"no prompt: {word}")
+    return NamedPrompt(name, text)
 
 
-def _number(word: str) -> int | None:
-    return int(word) if re.fullmatch(r"[0-9]{1,4}", word) else None
-
-
-def _options(words: list[str]) -> dict[str, str] | None:
-    """`with PROMPT` and `x N`, in any order."""
-    pairs = dict(zip(words[::2], words[1::2], strict=False))
-    fits = len(words) % 2 == 0 and set(pairs) <= {"with", "x"} and len(pairs) == len(words) // 2
-    return pairs if fits else None
-
-
-def _add(words: list[str]) -> Edit | None:
-    if len(words) < 3 or words[1] not in ("after", "into") or (options := _options(words[3:])) is None:
-        return None
-    prompt = _prompt(options["with"]) if "with" in options else None
-    samples = _number(options["x"]) if "x" in options else None
-    if ("with" in options and prompt is None) or ("x" in options and not samples):
-        return None
-    return Add(words[0], words[2], words[1] == "into", prompt, samples)
-
-
-def _remove(words: list[str]) -> Edit | None:
-    return Remove(words[0]) if len(words) == 1 else None
-
-
-def _replace(words: list[str]) -> Edit | None:
-    if len(words) == 2:
-        return Replace(words[0], words[1])
-    if len(words) == 4 and words[2] == "with" and (prompt := _prompt(words[3])):
-        return Replace(words[0], words[1], prompt)
-    return None
-
-
-def _rewire(words: list[str]) -> Edit | None:
-    if len(words) != 2:
-        return None
-    source = Ref.of(words[1])
-    if words[0] == "output":
-        return Rewire("", "output", source)
-    target = Ref.of(words[0])
-    return Rewire(target.node, target.field, source)
-
-
-def _set(words: list[str]) -> Edit | None:
-    if len(words) != 3:
-        return None
-    value = _prompt(words[2]) if words[1] == "prompt" else _number(words[2])
-    return None if value is None else Set(words[0], words[1], value)
-
-
-def _accept(words: list[str]) -> Edit | None:
-    return None if words else Accept()
-
-
-_READERS: Mapping[str, Callable[[list[str]], Edit | None]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "rewire": _rewire,
-    "set": _set,
-    "accept": _accept,
-}
-_FORMS = {
-    "add": "add OPERATOR after NODE [with PROMPT] [x N], or add OPERATOR into NODE [with PROMPT]",
-    "remove": "remove NODE",
-    "replace": "replace NODE OPERATOR [with PROMPT]",
-    "rewire": "rewire NODE.PORT NODE.FIELD, or rewire output NODE.FIELD",
-    "set": "set NODE prompt PROMPT, set NODE repeat N, or set NODE SETTING N",
-    "accept": "accept",
-}
+def _number(word: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,4}", word):
+        raise ValueError(f"no number: {word}")
+    return int(word)

@@ -25,8 +25,6 @@ class WorkflowOutcome:
     calls: int = 0  # of the model
     failure: str = ""
     blame: Blame = ""
-    tokens: int = 0
-    seconds: float = 0.0
 
     @property
     def counts(self) -> bool:
@@ -93,6 +91,4 @@ def _outcome(trace: Trace, judged: Trajectory | None) -> WorkflowOutcome:
         failure, blame = f"it could not be scored: {judged.failure.message}", "infrastructure"
     elif judged is not None:
         score = judged.reward or 0.0
-    return WorkflowOutcome(
-        trace.task_id, score, trace.cost, len(trace.calls), failure, blame, trace.tokens, trace.seconds
-    )
+    return WorkflowOutcome(trace.task_id, score, trace.cost, len(trace.calls), failure, blame)

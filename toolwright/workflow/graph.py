@@ -194,11 +194,6 @@ class Graph:
             deep[node.name] = above + (node.operator not in FREE)
         return max((deep.get(ref.node, 0) for ref in refs_of(self.output)), default=0)
 
-    @property
-    def operators(self) -> list[str]:
-        """The operators of the live nodes, with repetitions."""
-        return sorted(node.operator for node in self.live)
-
     def free_name(self, stem: str) -> str:
         """`stem`, or with the first number that makes it new."""
         taken = {*self.by_name, TASK}

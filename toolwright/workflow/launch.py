@@ -28,8 +28,8 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio, read_workflow, reason_of
 from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import single_call
-from toolwright.workflow.proposers import Editor, UniformProposer
-from toolwright.workflow.record import FOLDER, Record
+from toolwright.workflow.proposers import ChatProposer, Editor, UniformProposer
+from toolwright.workflow.record import FOLDER, Record, summary
 from toolwright.workflow.runners import LocalRunner, RayRunner
 from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
@@ -58,35 +58,33 @@ class SearchRun:
         return dict(zip(self.config.data, done, strict=True))
 
     async def search(self, name: str) -> Record:
-        async with AsyncExitStack() as opened:
-            return await self._searched(name, opened)
-
-    async def _searched(self, name: str, opened: AsyncExitStack) -> Record:
+        """Search on one data set, and judge what was found."""
         executor, config = self.executors[name], self.config
-        bench = self._bench(name)
-        opened.push_async_callback(bench.close)
         beginning = begun(config.search)
         carried = [*beginning.carried, *portfolio_of(config, editor_of(config, executor))]
         place = self.folder.path / "workspace" / named(name) / "workflows"
         journal = Journal(place, beginning, data_set=named(name), tasks=executor.tasks())
-        search = WorkflowSearch(
-            name=f"{name}-{config.run.seed}",
-            setting=executor.setting,
-            kind=executor.kind,
-            start=beginning.start,
-            carried=carried,
-            selection=self._selection(executor, len(carried)),
-            proposer=await self._proposer(name, executor, opened),
-            runner=bench,
-            pool=self.pool,
-            budget=SearchBudget(config.search.runs, config.search.cost),
-            seed=config.run.seed,
-            limits=executor.limits,
-            converge=config.search.converge,
-            watch=lambda search, round: self._watch(name, search, round, journal),
-        )
-        found = await search.go()
-        held_out = await self._held_out(name, found)
+        async with AsyncExitStack() as opened:
+            bench = self._bench(name)
+            opened.push_async_callback(bench.close)
+            search = WorkflowSearch(
+                name=f"{name}-{config.run.seed}",
+                setting=executor.setting,
+                kind=executor.kind,
+                start=beginning.start,
+                carried=carried,
+                selection=self._selection(executor, len(carried)),
+                proposer=await self._proposer(name, executor, opened),
+                runner=bench,
+                pool=self.pool,
+                budget=SearchBudget(config.search.runs, config.search.cost),
+                seed=config.run.seed,
+                limits=executor.limits,
+                converge=config.search.converge,
+                watch=lambda search, round: self._watch(name, search, round, journal),
+            )
+            found = await search.go()
+            held_out = await self._held_out(name, found)
         record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
         record.save(self._file(name))
         journal.write(search, range(len(search.tree)))  # later runs change earlier scores
@@ -139,7 +137,6 @@ class SearchRun:
         if own.name == "uniform":
             return UniformProposer(editor)
         from toolwright import providers
-        from toolwright.workflow.proposers import ChatProposer
 
         settings = chat_settings("proposer.chat", own.chat)
         cost_limit = self.cost_limits[name]
@@ -227,8 +224,6 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
         with _cluster(config):
             records = asyncio.run(hunt.go())
         write_report(folder.path)
-    from toolwright.workflow.record import summary
-
     for name, record in records.items():
         print(summary(name, record))
     print(f"  run     {folder.path}\n  report  {folder.path / 'report.html'}")

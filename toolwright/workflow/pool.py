@@ -205,10 +205,9 @@ class ExperiencePool:
         rows = [Payment(*row) for row in self._read(query, [setting, workflow])]
         return {(payment.task, payment.repeat): payment for payment in rows}
 
-    def spent(self, setting: str | None = None) -> tuple[int, float]:
-        """Runs and money, of one setting or all."""
-        where, values = ("WHERE setting = ?", [setting]) if setting is not None else ("", [])
-        ((runs, cost),) = self._read(f"SELECT COUNT(*), TOTAL(cost) FROM payments {where}", values)
+    def spent(self) -> tuple[int, float]:
+        """Runs and money."""
+        ((runs, cost),) = self._read("SELECT COUNT(*), TOTAL(cost) FROM payments")
         return int(runs), float(cost)
 
     def learn(self, experiences: Iterable[Experience]) -> int:

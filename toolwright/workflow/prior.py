@@ -11,15 +11,14 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from toolwright.workflow.features import Columns, Features, features
 from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.table import RecordedTable
+from toolwright.workflow.program import Workflow
 
 RUN_SD = 0.45  # of one run's score around the workflow's own
 LEVEL_SD = 0.3  # of a data set's level, μ
@@ -60,18 +59,6 @@ class Prior:
         """Fit to the searches of a pool, apart from those of some settings."""
         names = [name for name in pool.settings() if name not in without]
         return cls.fit([one for name in names for one in _of(pool, name)], kind)
-
-    @classmethod
-    def from_tables(cls, tables: Iterable[RecordedTable], kind: str) -> Prior:
-        """Fit to recorded tables, a data set each."""
-        start = features(single_call())
-        known = []
-        for table in tables:
-            means = [sum(map(sum, rows)) / (table.repeats * len(table.columns)) for rows in table.scores]
-            found = [features(workflow) for workflow in table.programs.values()]
-            runs = [len(table.columns)] * len(means)
-            known.append(ScoredWorkflows(table.kind, start, list(zip(found, means, runs, strict=True))))
-        return cls.fit(known, kind)
 
     @classmethod
     def fit(cls, known: Sequence[ScoredWorkflows], kind: str) -> Prior:

@@ -44,10 +44,9 @@ class Workflow(Graph):
         """
         return problems(self, limits or WorkflowLimits(), offers)
 
-    def checked(self, limits: WorkflowLimits | None = None, offers: Set[str] | None = None) -> Workflow:
+    def checked(self) -> Workflow:
         """Return it, or raise a UserError with its first problem."""
-        found = self.problems(limits, offers)
-        if found:
+        if found := self.problems():
             raise UserError(f"the workflow cannot run: {found[0]}")
         return self
 

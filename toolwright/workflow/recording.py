@@ -25,7 +25,6 @@ from toolwright.workflow.tree import Run, schedule
 
 log = logging.getLogger(__name__)
 
-SAMPLES = (2, 3, 5)  # that an ensemble may compare
 AT_ONCE = 4  # workflows of a data set that are run side by side; when the time is up, these are lost
 WRITE_S = 15.0  # between two writings of the file
 TRIES = 200  # edits drawn for one more workflow before the space is called exhausted
@@ -40,7 +39,7 @@ def drawn_space(editor: Editor, first: Sequence[Workflow], *, count: int, seed: 
     while len(found) < count and (tries := tries + 1) < TRIES * count:
         parent = rng.choice(list(found.values()))
         prompts = {**editor.prompts, **parent.prompts}
-        edit = rng.choice(list(candidates(parent, editor.operators, prompts=prompts, samples=SAMPLES)))
+        edit = rng.choice(list(candidates(parent, editor.operators, prompts=prompts)))
         try:
             made = applied(parent, edit, editor.prompts)
         except UserError:

@@ -14,7 +14,7 @@ from toolwright.failures import UserError
 from toolwright.workflow.config import Aflow, Guided, SearchConfig
 from toolwright.workflow.features import Columns, Features, features
 from toolwright.workflow.prior import Prior
-from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of, schedule
+from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, runs_of, schedule
 from toolwright.workflow.value import EDITED, Belief, knowledge_gradient
 
 AFLOW_TOP, AFLOW_STEADY = 3, 5  # of AFlow's test for convergence: the best, and rounds
@@ -102,7 +102,7 @@ class AflowSelection(Selection):
         return [], True
 
     def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
-        return next_runs(candidate, self.order, len(self.order))
+        return tuple(run for run in self.order if run not in candidate.runs)
 
     def best(self, tree: Tree) -> Candidate:
         enough = well_run(tree, len({task for task, _ in self.order}))

@@ -143,10 +143,5 @@ def schedule(tasks: Sequence[str], repeats: int) -> list[Run]:
     return [(task, repeat) for repeat in range(repeats) for task in tasks]
 
 
-def next_runs(candidate: Candidate, order: Sequence[Run], most: int) -> tuple[Run, ...]:
-    """The candidate's missing runs among the first `most` of the order."""
-    return tuple(run for run in order[:most] if run not in candidate.runs)
-
-
 def runs_of(candidate: Candidate) -> list[tuple[str, float]]:
     return [(task, payment.score) for (task, _), payment in sorted(candidate.runs.items())]
