@@ -72,7 +72,7 @@ def test_what_is_pickled_is_its_address(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_machine_is_not_silently_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"a file of elsewhere.*serve"):
+    with pytest.raises(UserError, match=r"a file on elsewhere.*serve"):
         ExperiencePool(f"elsewhere@{tmp_path}/pool.db")
 
 
