@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     mixed.add_argument("sources", nargs="+", metavar="FILE:WEIGHT", help="A.parquet:0.7 B.parquet:0.3")
     mixed.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Parquet file to write")
     mixed.add_argument("--size", type=_positive, help="rows in all; without it, as many as there are")
-    mixed.add_argument("--seed", type=int, default=0, help="of the choice and the order (0)")
+    mixed.add_argument("--seed", type=int, default=0, help="the seed of the choice and the order (0)")
     arguments = parser.parse_args(argv)
     if arguments.command == "show":
         _show(arguments.file, arguments.rows)
@@ -64,10 +64,10 @@ def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
         dest="source_file",
         type=Path,
         metavar="FILE",
-        help="its raw file; without it, the hub's are downloaded, or the rows are made here",
+        help="the raw file; by default it is downloaded from the hub, or the rows are generated",
     )
     prepare.add_argument(
-        "--out", type=Path, default=Path("data"), metavar="DIR", help="where to write (data)"
+        "--out", type=Path, default=Path("data"), metavar="DIR", help="the folder to write to (data)"
     )
     prepare.add_argument(
         "--map",
@@ -76,15 +76,13 @@ def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
         metavar="TARGET=COLUMN",
         help=f"`{HUB}`: prompt=question, answer=answer, system=…, extra.NAME=…; or a text with {{columns}}",
     )
-    prepare.add_argument("--only", default="", help=f"`{HUB}`: files with this text in their path")
+    prepare.add_argument("--only", default="", help=f"`{HUB}`: read only files with this text in their path")
     prepare.add_argument("--source", help="the data source of all rows, which names their scorer")
+    prepare.add_argument("--train", type=_positive, default=1000, help="generated rows to train on (1000)")
+    prepare.add_argument("--test", type=_positive, default=100, help="generated rows to test with (100)")
+    prepare.add_argument("--seed", type=int, default=0, help="the seed of generated rows (0)")
     prepare.add_argument(
-        "--train", type=_positive, default=1000, help="rows that are made to train on (1000)"
-    )
-    prepare.add_argument("--test", type=_positive, default=100, help="rows that are made to test with (100)")
-    prepare.add_argument("--seed", type=int, default=0, help="of rows that are made (0)")
-    prepare.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="settings of rows that are made"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="settings of generated rows"
     )
 
 

@@ -28,10 +28,10 @@ DEFAULTS: dict[str, str | int | float] = {
 }  # fmt: skip
 MEANING = {
     "model": "a size (0.5b 1.5b 3b 7b 14b 32b 72b 30b-a3b) or a folder",
-    "gpus": "how many; with several, some learn and the others sample",
-    "gpu": "which: {gpus}",
+    "gpus": "how many GPUs; with several, some learn and the others sample",
+    "gpu": "the kind of GPU: {gpus}",
     "memory": "gigabytes of each; by default what such a GPU has",
-    "rank": "of the adapter",
+    "rank": "the rank of the adapter",
     "context": "tokens of the longest sequence",
     "prompts": "tasks a step",
     "samples": "attempts at each",

@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="toolwright runs", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = actions.add_parser("list", help="state, steps, last reward, size and age of each run")
+    listing = actions.add_parser("list", help="list state, steps, last reward, size and age of each run")
     listing.add_argument(
         "--dir", type=Path, default=Path("runs"), help="the folder to search, at any depth (runs)"
     )
@@ -48,13 +48,17 @@ def _parser() -> argparse.ArgumentParser:
     prune = actions.add_parser("prune", help="remove attempts and checkpoints that are no longer needed")
     prune.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or their names under runs/")
     which = prune.add_mutually_exclusive_group()
-    which.add_argument("--attempts-before", type=int, metavar="STEP", help="attempts of earlier steps")
     which.add_argument(
-        "--keep-attempts", type=int, metavar="N", help="attempts, except those of the last N steps"
+        "--attempts-before", type=int, metavar="STEP", help="remove attempts of steps before this one"
     )
-    prune.add_argument("--checkpoints", type=int, metavar="N", help="checkpoints, except the newest N")
+    which.add_argument(
+        "--keep-attempts", type=int, metavar="N", help="remove attempts, except those of the last N steps"
+    )
+    prune.add_argument("--checkpoints", type=int, metavar="N", help="remove checkpoints, except the newest N")
     prune.add_argument(
-        "--yes", action="store_true", help="remove them; without this option they are only listed"
+        "--yes",
+        action="store_true",
+        help="do it; without this option the command only lists what it would remove",
     )
     for each in (listing, compare, prune):
         each.add_argument("--json", action="store_true", help="machine-readable output")

@@ -17,18 +17,18 @@ from toolwright.web import callers
 
 # The settings of a server and the limits of a run that are options, with what they say of themselves.
 _SETTINGS = {
-    "workers": "0: one a core",
+    "workers": "worker processes; 0: one for each core",
     "runs_per_worker": "runs side by side on one worker",
     "queue_limit": "runs that may wait",
-    "queue_timeout_s": "seconds that a run may wait when its request does not say",
+    "queue_timeout_s": "seconds that a run may wait if its request does not say",
     "sessions_max": "sessions open at once",
     "session_idle_s": "seconds after which an unused session ends",
     "drain_s": "seconds to finish after SIGTERM",
 }
 _LIMITS = {
-    "timeout_s": "seconds a run may take when its request does not say",
+    "timeout_s": "seconds a run may take if its request does not say",
     "timeout_max_s": "the most seconds a request may ask for",
-    "memory_mb": "MiB a run may use when its request does not say",
+    "memory_mb": "MiB a run may use if its request does not say",
     "memory_max_mb": "the most MiB a request may ask for",
     "processes": "processes and threads of one run",
     "open_files": "files a process may hold open",
@@ -48,12 +48,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="serve | run")
     serve = commands.add_parser("serve", help="answer runs over HTTP")
     serve.add_argument("--host", default="127.0.0.1", help="an address other than loopback needs a token")
-    serve.add_argument("--port", type=int, default=8010, help="0 takes a free one")
+    serve.add_argument("--port", type=int, default=8010, help="the port to listen on; 0 takes a free one")
     serve.add_argument(
         "--token", help="the token that callers must send; or set the variable TOOLWRIGHT_SANDBOX_TOKEN"
     )
     serve.add_argument(
-        "--preload", default=",".join(SandboxSettings.preload), help="packages kept warm, if installed"
+        "--preload",
+        default=",".join(SandboxSettings.preload),
+        help="packages to import in advance, if installed",
     )
     _add_options(serve, SandboxSettings, _SETTINGS)
     callers.add_options(serve)

@@ -53,19 +53,19 @@ def _parser() -> argparse.ArgumentParser:
         "--group", metavar="G", help="show all attempts of this group; the start of its name is enough"
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--best", action="store_true", help="the attempt with the highest reward")
-    which.add_argument("--worst", action="store_true", help="the attempt with the lowest reward")
+    which.add_argument("--best", action="store_true", help="show the attempt with the highest reward")
+    which.add_argument("--worst", action="store_true", help="show the attempt with the lowest reward")
     which.add_argument(
         "--where",
         metavar="FILTER",
-        help="attempts of the step that fit, such as 'reward<0.5 stop=length tools>0 some words'",
+        help="list the attempts that fit, such as 'reward<0.5 stop=length tools>0 some words'",
     )
     parser.add_argument(
         "--export",
         metavar="FILE",
         help="write the attempts: FILE.md as a dialogue, FILE.jsonl as JSON lines, - prints JSON lines",
     )
-    parser.add_argument("--full", action="store_true", help="every row and every character")
+    parser.add_argument("--full", action="store_true", help="show every row and every character")
     parser.add_argument("--plain", action="store_true", help="print lines in a terminal too")
     return parser
 

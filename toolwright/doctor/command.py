@@ -61,11 +61,13 @@ def chosen(only: str | None) -> list[Entry[Check]]:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="toolwright doctor", description=__doc__)
     parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder, or its name under runs/")
-    parser.add_argument("--only", metavar="NAMES", help="these checks alone, joined by commas")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--only", metavar="NAMES", help="run only these checks, joined by commas")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--report", action="store_true", help="write a zip for an issue, without secrets")
-    parser.add_argument("--with-attempts", action="store_true", help="--report: prompts and answers as well")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="--report: where to")
+    parser.add_argument(
+        "--with-attempts", action="store_true", help="with --report: include prompts and answers"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --report: the zip to write")
     return parser
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # Option, type, default, help.
 _OPTIONS = (
     ("host", str, "127.0.0.1", "an address other than loopback needs a token"),
-    ("port", int, 8000, "0 takes a free one"),
-    ("token", str, None, "the API key that callers must send; better: the variable TOOLWRIGHT_SERVE_TOKEN"),
+    ("port", int, 8000, "the port to listen on; 0 takes a free one"),
+    ("token", str, None, "the API key that callers must send; the variable TOOLWRIGHT_SERVE_TOKEN is safer"),
     ("name", str, None, "the model's name in requests; by default its folder's"),
     ("engine", str, "native", "a registered engine"),
     ("slots", int, 32, "answers generated side by side"),
@@ -49,7 +49,12 @@ _OPTIONS = (
         None,
         "a folder that keeps all answers, token by token, for /v1/feedback and task=recorded",
     ),
-    ("record-mb", float, 1024.0, "megabytes that the record may take; then its oldest answers go"),
+    (
+        "record-mb",
+        float,
+        1024.0,
+        "megabytes that the record may take; beyond that its oldest answers are removed",
+    ),
 )
 
 

@@ -99,9 +99,13 @@ def _parser() -> argparse.ArgumentParser:
     from toolwright.web import callers
 
     parser = CommandParser(prog="toolwright ui", description=__doc__)
-    parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="the runs (runs)")
+    parser.add_argument(
+        "folder", nargs="?", default="runs", metavar="FOLDER", help="the folder of runs (runs)"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, help=f"0: any free one ({PORT}, or a free one)")
+    parser.add_argument(
+        "--port", type=int, help=f"the port to listen on; 0 takes a free one ({PORT}, or a free one)"
+    )
     parser.add_argument("--token", help="the token that callers must send; needed for other machines")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     callers.add_options(parser)

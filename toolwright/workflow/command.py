@@ -63,10 +63,14 @@ def train(argv: list[str]) -> int:
         prog="toolwright workflow train",
         description="Search for a workflow, train the model within it, and search again.",
     )
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="for the runs of all rounds")
-    parser.add_argument("words", metavar="key=value", nargs="*", default=[], help="as of `workflow search`")
-    parser.add_argument("--rounds", type=int, default=1, help="trainings, each between two searches (1)")
-    parser.add_argument("--train", metavar="key=value", nargs="*", default=[], help="as of `train`")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder for the runs of all rounds")
+    parser.add_argument(
+        "words", metavar="key=value", nargs="*", default=[], help="settings, as in `workflow search`"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how many trainings, each between two searches (1)"
+    )
+    parser.add_argument("--train", metavar="key=value", nargs="*", default=[], help="settings, as in `train`")
     options = parser.parse_intermixed_args(argv)
     from toolwright.config.from_words import from_words
     from toolwright.workflow.training import alternate
@@ -86,11 +90,15 @@ def record(argv: list[str]) -> int:
         prog="toolwright workflow record",
         description="Run many workflows on the tasks of a data set, and keep every score in one file.",
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="a new one, such as tables.json.gz")
-    parser.add_argument("words", metavar="key=value", nargs="*", default=[], help="as of `workflow search`")
-    parser.add_argument("--workflows", type=int, default=48, help="the portfolio, and edits of it (48)")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the new file, such as tables.json.gz")
+    parser.add_argument(
+        "words", metavar="key=value", nargs="*", default=[], help="settings, as in `workflow search`"
+    )
+    parser.add_argument(
+        "--workflows", type=int, default=48, help="how many workflows: the portfolio and edits of it (48)"
+    )
     parser.add_argument("--repeats", type=int, default=1, help="runs of each workflow on each task (1)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="the most that it may take (60)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="minutes that it may take at most (60)")
     options = parser.parse_intermixed_args(argv)
     until = time.monotonic() + 60 * options.minutes
     from toolwright.config.from_words import from_words
