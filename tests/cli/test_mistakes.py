@@ -42,7 +42,7 @@ MISTAKES = {
     "train task=own.py:tasks": "a preset is a name; for your own task, set task.name=own.py:tasks",
     "train reward.function=broken.py:score": "broken.py cannot be imported: SyntaxError: invalid syntax "
     "(line 1)",
-    "train run.dir=/proc/here": "the run folder /proc/here/",
+    "train run.dir=broken.py/here": "broken.py is not a folder; choose another run.dir",
     "doctor .": ". is not a run folder: it has neither config.yaml nor metrics.jsonl nor log.txt",
     "workflow search search.portfolio=broken.py": "the portfolio broken.py cannot be read: it lists "
     "no workflows",

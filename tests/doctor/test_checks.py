@@ -293,15 +293,15 @@ class TestRay:
     ) -> None:
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
         head = f"127.0.0.1:{free_port()}"
-        words = [str(tmp_path / "raylet"), "-c", "import time; time.sleep(600)", f"--gcs-address={head}"]
-        process = subprocess.Popen(words, executable=sys.executable)
+        words = [str(tmp_path / "raylet"), "-c", "read forever", f"--gcs-address={head}"]
+        process = subprocess.Popen(words, executable="/bin/sh", stdin=subprocess.PIPE)
         try:
             started = Path(f"/proc/{process.pid}/cmdline")
             wait_until(lambda: head.encode() in started.read_bytes(), "its command line is there")
             found = ray_checks.leftovers()
         finally:
             process.kill()
-            process.wait()
+            process.communicate()
         assert found.status == "warning"
         assert f"raylet {process.pid} waits for the head at {head} (Connection refused)" in found.text
 

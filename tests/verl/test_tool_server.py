@@ -183,9 +183,11 @@ def test_max_workers(server: ToolServer) -> None:
 
 
 def test_request_interval(server: ToolServer) -> None:
+    began = time.monotonic()
     attempts(with_server(server, f"{TOOL}.request_interval=0.15"), CALL, END, count=3)
     times = sorted(when for when, _ in server.seen)
-    assert min(b - a for a, b in pairwise(times)) >= 0.1
+    # A busy machine sees requests late and then together, but never early.
+    assert all(when - began >= 0.14 * place for place, when in enumerate(times))
 
 
 def test_a_server_with_words_of_its_own(server: ToolServer) -> None:
