@@ -288,7 +288,7 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="*", default=[250, 1000])
     parser.add_argument("--unit", choices=["runs", "calls", "money"], default="runs")
     parser.add_argument("--tables", type=Path, help="recorded tables in place of simulated worlds")
-    parser.add_argument("--rows", nargs="*", default=list(ROWS))
+    parser.add_argument("--rows", nargs="*", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
