@@ -116,6 +116,7 @@ class OneShare(GuidedSelection):
     """No best-arm identification: a candidate gets its first runs and no others."""
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
+        super().races(tree, rng)  # it weighs the edits of this round, among which `choose` picks
         return [], True
 
 
