@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,14 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
+from tests.json_server import PlainServer
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(PlainServer):
     """One repository, owner/tiny, with a branch `main` and a tag `v1`."""
 
     def __init__(self, folder: Path) -> None:

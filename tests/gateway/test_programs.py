@@ -9,13 +9,14 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from tests.json_server import PlainServer
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.failures import UserError
@@ -309,7 +310,7 @@ class Service:
     """A small agent behind HTTP."""
 
     def __init__(self) -> None:
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self.server = PlainServer(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

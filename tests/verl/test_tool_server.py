@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import yaml
 
 from tests.agents.scripted import ScriptedEngine, saying
 from tests.agents.templates import tokenizer
+from tests.json_server import PlainServer
 from tests.verl.conftest import BARE
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
@@ -32,7 +33,7 @@ END = "<|im_end|>"
 CALL = "<tool>6*7</tool>"
 
 
-class ToolServer(ThreadingHTTPServer):
+class ToolServer(PlainServer):
     """Answers a POST of code with the value of the expression, and one of queries with a document for each;
     says nothing of its health."""
 

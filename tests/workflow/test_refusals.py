@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.json_server import PlainServer
 from tests.waiting import wait_until
 from toolwright.cli import main
 from toolwright.trajectory import Task
@@ -53,7 +54,7 @@ def answering(status: int, text: str) -> Iterator[Server]:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing on the screen."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http = PlainServer(("127.0.0.1", 0), Handler)
     server = Server(f"http://127.0.0.1:{http.server_port}/v1")
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
