@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Protocol, Required, TypedDict, TypeVar
 
 import torch
 
@@ -72,6 +72,32 @@ class TokenBudget:
             "model.gradient_checkpointing=true or model.lora.rank=16, lower model.context or engine.slots, "
             "or use a device that no other program uses"
         )
+
+
+class PassSettings(TypedDict, total=False):
+    """How a model's passes are computed."""
+
+    micro_tokens: Required[int | None]  # of one pass; None: as many as memory holds
+    dtype: Required[torch.dtype]  # of matrix products
+    ranks: Ranks  # that share the work
+    packs: bool  # the optimiser's state is in eight bits
+
+
+class ModelPasses:
+    """A model whose passes are cut to size; `body` is its decoder."""
+
+    def __init__(
+        self,
+        body: Decoder,
+        *,
+        micro_tokens: int | None,
+        dtype: torch.dtype,
+        ranks: Ranks = ALONE,
+        packs: bool = False,
+    ) -> None:
+        self.dtype, self.ranks, self.packs = dtype, ranks, packs
+        self.budget = TokenBudget(micro_tokens, body, ranks=ranks, packs=packs)
+        self.padded = padded(body, dtype)
 
 
 def _is_of_memory(error: RuntimeError) -> bool:

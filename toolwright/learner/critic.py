@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,9 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import TokenBudget, padded
+from toolwright.learner.budget import ModelPasses, PassSettings
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 
@@ -40,29 +39,24 @@ class ValueModel(nn.Module):
         return found.joined(self.head(found.hidden).float())
 
 
-class Critic:
+class Critic(ModelPasses):
     def __init__(
         self,
         policy: Decoder,
         optimizer: schema.OptimizerConfig,
         *,
         total_updates: int,
-        micro_tokens: int | None,
         clip: float,
-        dtype: torch.dtype,
-        ranks: Ranks = ALONE,
-        packs: bool = False,
+        **passes: Unpack[PassSettings],
     ) -> None:
-        """`policy` as it is before it is sharded itself. `packs`: as for the policy."""
-        self.model, self.ranks = ValueModel(policy), ranks
-        loosen(self.model.body, dtype)
-        ranks.shard(self.model, self.model.body, dtype=dtype)
+        """`policy` as it is before it is sharded itself."""
+        self.model, self.clip = ValueModel(policy), clip
+        super().__init__(self.model.body, **passes)
+        loosen(self.model.body, self.dtype)
+        self.ranks.shard(self.model, self.model.body, dtype=self.dtype)
         self.optimizer = Optimizer(
-            self.model, optimizer, total_updates=total_updates, packs=packs, ranks=ranks
+            self.model, optimizer, total_updates=total_updates, packs=self.packs, ranks=self.ranks
         )
-        self.budget = TokenBudget(micro_tokens, self.model.body, ranks=ranks, packs=packs)
-        self.clip, self.dtype = clip, dtype
-        self.padded = padded(self.model.body, dtype)
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:

@@ -53,16 +53,12 @@ class Values(Protocol):
 
 
 def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Critic:
-    update = config.update
     return Critic(
         decoder,
-        update.critic,
+        config.update.critic,
         total_updates=total_updates(config),
-        micro_tokens=update.micro_tokens,
         clip=config.algorithm.clip_value,
-        dtype=building.dtype_of(config.model),
-        ranks=ranks,
-        packs=update.optimizer_state == "int8",
+        **building.pass_settings(config, ranks),
     )
 
 
@@ -122,10 +118,7 @@ class Learner:
             # Its schedule counts its own updates: there are none while the critic learns alone.
             total_updates=total_updates(config, after=update.critic_warmup if self.critic else 0),
             temperature=config.rollout.temperature,
-            micro_tokens=update.micro_tokens,
-            dtype=building.dtype_of(config.model),
-            ranks=ranks,
-            packs=update.optimizer_state == "int8",
+            **building.pass_settings(config, ranks),
         )
         if needs_role(algorithm, "reference") and decoder.adapter is not None:
             self.reference = AdapterReference(self.policy)
