@@ -228,9 +228,9 @@ def test_a_run_does_not_go_on_as_another_one(change: str, said: str, tmp_path: P
 @pytest.mark.parametrize(
     ("began_with", "change", "said"),
     [
-        ("algorithm.adv_estimator=gae", "algorithm=rloo", "a critic, and this run's algorithm does not use it"),
-        ("algorithm=prime", "algorithm=dapo", "a process reward, and this run's algorithm does not use it"),
-        ("algorithm=prime", "algorithm=grpo", "no reference, and this run's algorithm needs one: resume with"),
+        ("algorithm.adv_estimator=gae", "algorithm=rloo", "a critic, and this run's algorithm does not use"),
+        ("algorithm=prime", "algorithm=dapo", "a process reward, and this run's algorithm does not use"),
+        ("algorithm=prime", "algorithm=grpo", "no reference, and this run's algorithm needs one: resume"),
     ],
 )
 def test_what_learned_beside_the_policy_is_neither_dropped_nor_made_up(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol, Required, TypedDict, TypeVar
+from typing import Any, Protocol, Required, TypedDict, TypeVar
 
 import torch
+from torch import nn
 
 from toolwright.failures import UserError
 from toolwright.learner import eight_bit
-from toolwright.learner.optimizer import own_part
+from toolwright.learner.optimizer import Optimizer, own_part
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import kernels
 from toolwright.models.decoder import ROWS_AT_ONCE, Decoder, Recompute, Shape, Stored
@@ -84,10 +85,14 @@ class PassSettings(TypedDict, total=False):
 
 
 class ModelPasses:
-    """A model whose passes are cut to size; `body` is its decoder."""
+    """A model of the learner, whose passes are cut to size. `body` is the decoder in `model`, or `model`
+    itself."""
+
+    optimizer: Optimizer | None = None
 
     def __init__(
         self,
+        model: nn.Module,
         body: Decoder,
         *,
         micro_tokens: int | None,
@@ -95,9 +100,16 @@ class ModelPasses:
         ranks: Ranks = ALONE,
         packs: bool = False,
     ) -> None:
-        self.dtype, self.ranks, self.packs = dtype, ranks, packs
+        self.model, self.dtype, self.ranks, self.packs = model, dtype, ranks, packs
         self.budget = TokenBudget(micro_tokens, body, ranks=ranks, packs=packs)
         self.padded = padded(body, dtype)
+        ranks.shard(model, body, dtype=dtype)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.ranks.state(self.model, self.optimizer)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.ranks.restore(self.model, self.optimizer, state)
 
 
 def _is_of_memory(error: RuntimeError) -> bool:

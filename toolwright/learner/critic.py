@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import ModelPasses, PassSettings
+from toolwright.learner.budget import ModelPasses, PassSettings, padded
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
@@ -40,6 +40,9 @@ class ValueModel(nn.Module):
 
 
 class Critic(ModelPasses):
+    model: ValueModel
+    optimizer: Optimizer
+
     def __init__(
         self,
         policy: Decoder,
@@ -51,9 +54,9 @@ class Critic(ModelPasses):
     ) -> None:
         """`policy` as it is before it is sharded itself."""
         self.model, self.clip = ValueModel(policy), clip
-        super().__init__(self.model.body, **passes)
-        loosen(self.model.body, self.dtype)
-        self.ranks.shard(self.model, self.model.body, dtype=self.dtype)
+        loosen(self.model.body, passes["dtype"])
+        super().__init__(self.model, self.model.body, **passes)
+        self.padded = padded(self.model.body, self.dtype)  # on the device that sharding has taken it to
         self.optimizer = Optimizer(
             self.model, optimizer, total_updates=total_updates, packs=self.packs, ranks=self.ranks
         )
@@ -94,9 +97,3 @@ class Critic(ModelPasses):
         moved = self.optimizer.step()
         loss_sum, clipped = torch.stack(measured).double().sum(0).tolist()
         return {**self.ranks.sums({"loss": loss_sum, "clip_fraction": clipped}), **moved}
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.ranks.state(self.model, self.optimizer)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ranks.restore(self.model, self.optimizer, state)

@@ -27,9 +27,8 @@ class Frozen(ModelPasses):
     it."""
 
     def __init__(self, decoder: Decoder, *, temperature: float, **passes: Unpack[PassSettings]) -> None:
-        super().__init__(decoder, **passes)
+        super().__init__(decoder, decoder, **passes)
         self.decoder, self.temperature = decoder, temperature
-        self.ranks.shard(decoder, decoder, dtype=self.dtype)
 
     @torch.no_grad()
     def statistics(self, batch: Batch, *, squares: bool = False) -> dict[str, Tensor]:
@@ -59,14 +58,10 @@ class Frozen(ModelPasses):
         if self.ranks.rank == 0:
             adapter_folder.save_learned(self.decoder, folder, state=state)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.ranks.state(self.decoder, None)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ranks.restore(self.decoder, None, state)
-
 
 class Policy(Frozen):
+    optimizer: Optimizer
+
     def __init__(
         self,
         decoder: Decoder,
@@ -143,12 +138,6 @@ class Policy(Frozen):
         if "sampled_log_prob" not in batch.columns:
             return {**self.ranks.sums(sums), **moved}
         return {**self.ranks.sums(sums), "gap/abs_max": self.ranks.highest(highest), **moved}
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.ranks.state(self.decoder, self.optimizer)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ranks.restore(self.decoder, self.optimizer, state)
 
 
 class AdapterReference:

@@ -34,9 +34,7 @@ class Checkpointer:
     def save_if_due(self) -> None:
         """Save after the configured number of steps or minutes. When a run saves never changes its
         numbers."""
-        every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
-        by_steps = every and self.trainer.step_done % every == 0
-        if by_steps or (minutes and time.monotonic() - self.saved_at >= 60 * minutes):
+        if is_due(self.config.checkpoint, self.trainer.step_done, self.saved_at):
             self.save()
 
     def save(self) -> None:
@@ -129,6 +127,12 @@ class Checkpointer:
                 "start a new run, or remove them to begin this one again"
             )
         return None
+
+
+def is_due(config: schema.Checkpoint, step: int, saved_at: float) -> bool:
+    """Return True after the configured number of steps, or of minutes since `saved_at`."""
+    by_steps = bool(config.every) and step % config.every == 0
+    return by_steps or (bool(config.minutes) and time.monotonic() - saved_at >= 60 * config.minutes)
 
 
 def resume_command(run: schema.RunConfig, folder: RunFolder, command: str = "train") -> str:

@@ -23,7 +23,7 @@ from toolwright.runtime.reaper import reap_children
 from toolwright.tasks.order import TaskOrder
 from toolwright.tasks.preferences import ANSWERS, pairs
 from toolwright.trainer import building, defaults, memory
-from toolwright.trainer.checkpointing import resume_command
+from toolwright.trainer.checkpointing import is_due, resume_command
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task
@@ -107,7 +107,8 @@ class _Training:
                 if self.step == config.steps or (config.eval_every and self.step % config.eval_every == 0):
                     metrics.update(self._held_out())
                 log.write(self.step, metrics)
-                self._save_if_due()
+                if self.step == config.steps or is_due(config.checkpoint, self.step, self.saved_at):
+                    self._save()
 
     def _update(self) -> dict[str, float]:
         started = time.perf_counter()
@@ -126,13 +127,6 @@ class _Training:
         found, sure = of_pairs(ahead, ahead.new_tensor(margins)), estimate(right)
         metrics = {f"held_out/{name}": value for name, value in found.items()}
         return {**metrics, "held_out/accuracy_low": sure.low, "held_out/accuracy_high": sure.high}
-
-    def _save_if_due(self) -> None:
-        every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
-        due = bool(every) and self.step % every == 0
-        late = bool(minutes) and time.monotonic() - self.saved_at >= 60 * minutes
-        if due or late or self.step == self.config.steps:
-            self._save()
 
     def _save(self) -> None:
         state, tensors = {"step": self.step, "order": self.order.state()}, {"rm": self.learner.state_dict()}
