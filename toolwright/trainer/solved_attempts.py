@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolwright.agents.attempt import seed_of
-from toolwright.agents.rollout import AttemptRequest, Rollout
+from toolwright.agents.rollout import Rollout
 from toolwright.agents.tool_prompt import ToolPrompt
 from toolwright.config import schema
 from toolwright.failures import UserError
@@ -17,6 +17,7 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe import rollouts
 from toolwright.tools.settings import Settings
 from toolwright.trainer.building import agents_before_run
+from toolwright.trainer.evaluation import requests_for
 from toolwright.trajectory import Segment, Task, Trajectory
 
 SAMPLED = "sampled"  # in `demonstrations`: the model's own attempts
@@ -117,11 +118,7 @@ async def sample(
     stopped: Callable[[], bool],
 ) -> list[Trajectory]:
     """Make `rollout.samples` scored attempts at each task. Ends early if `stopped` returns True."""
-    requests = [
-        AttemptRequest(task, f"sampled/{task.id}", i, seed_of(seed, "sampled", task.id, i))
-        for task in tasks
-        for i in range(rollout.config.samples)
-    ]
+    requests = requests_for(tasks, rollout.config.samples, of="sampled", seed=seed)
     attempts: list[Trajectory] = []
     for start in range(0, len(requests), AT_ONCE):
         if stopped():
