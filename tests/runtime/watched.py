@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from toolwright.runtime import wire
 from toolwright.runtime.host import Rank
+from toolwright.trainer.role_builder import build as build_roles
 from toolwright.trainer.role_config import RemoteRole, RoleConfig
-from toolwright.trainer.role_config import build as build_roles
 
 PLAIN = (str, bytes, int, float, bool, type(None))
 # By name: an actor that needs no torch is not to import it for those that need it.

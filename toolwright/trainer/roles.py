@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from toolwright.learner.sharding import RankGroup
 
 OTHERS = ("reference", "teacher", "critic", "process_reward")  # whom the policy asks
-BUILDER = "toolwright.trainer.role_config:build"
+BUILDER = "toolwright.trainer.role_builder:build"
 
 
 def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
