@@ -9,7 +9,7 @@ import pytest
 
 from toolwright.agents.rollout import AttemptRequest
 from toolwright.failures import InfrastructureFailure
-from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, Quarantine, WorkerLost
+from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, WorkerLost
 from toolwright.trajectory import Task, Trajectory
 
 
@@ -43,16 +43,18 @@ def schedule(
     asked: list[AttemptRequest],
     *,
     room: int = 8,
-    quarantine: Quarantine | None = None,
+    quarantine: dict[str, str] | None = None,
 ) -> tuple[list[Trajectory], list[tuple[str, int]]]:
     lost: list[tuple[str, int]] = []
 
     def note(worker: AttemptWorker, count: int, reason: str) -> None:
         lost.append((worker.name, count))
 
-    quarantine = quarantine or Quarantine()
-    scheduler = AttemptScheduler(lambda: workers, quarantine, room=room, lost=note, patience_s=0.5)
-    return asyncio.run(scheduler.run(asked, None)), lost
+    quarantine = {} if quarantine is None else quarantine
+    scheduler = AttemptScheduler(
+        asked, None, lambda: workers, quarantine, room=room, lost=note, patience_s=0.5
+    )
+    return asyncio.run(scheduler.run()), lost
 
 
 def test_results_keep_their_order_and_every_worker_gets_work() -> None:
@@ -74,15 +76,18 @@ def test_no_group_is_split() -> None:
 def test_whole_groups_are_told_of_as_they_come() -> None:
     heard: list[list[str]] = []
     workers = [Fake("a", dies=1), Fake("b")]
+    asked = wanted(16)
     scheduler = AttemptScheduler(
+        asked,
+        None,
         lambda: workers,
-        Quarantine(),
+        {},
         room=8,
         lost=lambda worker, count, reason: None,
         patience_s=0.5,
+        arrived=lambda found: heard.append([t.group for t in found]),
     )
-    asked = wanted(16)
-    asyncio.run(scheduler.run(asked, None, lambda found: heard.append([t.group for t in found])))
+    asyncio.run(scheduler.run())
     assert len(heard) > 1
     assert sorted(group for groups in heard for group in groups) == sorted(one.group for one in asked)
     assert all(groups.count(group) == 2 for groups in heard for group in groups)
@@ -97,11 +102,11 @@ def test_attempts_of_a_dead_worker_are_run_again() -> None:
 
 
 def test_a_task_that_kills_twice_is_not_run_a_third_time() -> None:
-    workers, quarantine = [Fake("a", poison=["t3"]), Fake("b", poison=["t3"])], Quarantine()
+    workers, quarantine = [Fake("a", poison=["t3"]), Fake("b", poison=["t3"])], dict[str, str]()
     found, _ = schedule(workers, wanted(8), quarantine=quarantine)
     assert {t.task.id for t in found if t.failure} == {"t3"}
     assert sum(worker.deaths for worker in workers) == 2
-    assert list(quarantine.tasks) == ["t3"]
+    assert list(quarantine) == ["t3"]
     schedule(workers, wanted(8), quarantine=quarantine)
     assert sum(worker.deaths for worker in workers) == 2
 

@@ -19,9 +19,9 @@ PLAIN = (str, bytes, int, float, bool, type(None))
 NOUNS = {
     "toolwright.agents.rollout.AttemptRequest",
     "toolwright.runtime.host.Rank",
+    "toolwright.runtime.tensors.PackedBatch",
     "toolwright.runtime.tensors.PackedTensor",
     "toolwright.runtime.tensors.PublishedWeights",
-    "toolwright.runtime.wire.PackedBatch",
     "toolwright.runtime.wire.TrajectoryRows",
     "toolwright.trainer.role_config.RoleConfig",
     "toolwright.trajectory.Failure",

@@ -213,7 +213,7 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(
         (f"task.name={HERE}/letters.py:backwards", "the checkpoint is of other training tasks"),
         ("model.width=48", "the checkpoint is of another model or algorithm"),
         ("model.layers=2", "the checkpoint is of another model or algorithm"),
-        ("algorithm.adv_estimator=gae", "the checkpoint is of another model or algorithm"),
+        ("algorithm.adv_estimator=gae", "the checkpoint has no critic, and this run's algorithm needs one"),
         ("train.steps=1", "x has taken 2 steps already, more than train.steps=1"),
     ],
 )
@@ -223,6 +223,40 @@ def test_a_run_does_not_go_on_as_another_one(change: str, said: str, tmp_path: P
     with pytest.raises(UserError, match=said):
         trained(tmp_path, "run.name=x", "run.resume=true", *({"train.steps=3"} - {change}), change)
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == kept
+
+
+@pytest.mark.parametrize(
+    ("began_with", "change", "said"),
+    [
+        ("algorithm.adv_estimator=gae", "algorithm=rloo", "a critic, and this run's algorithm does not use"),
+        ("algorithm=prime", "algorithm=dapo", "a process reward, and this run's algorithm does not use"),
+        ("algorithm=prime", "algorithm=grpo", "no reference, and this run's algorithm needs one: resume"),
+    ],
+)
+def test_what_learned_beside_the_policy_is_neither_dropped_nor_made_up(
+    began_with: str, change: str, said: str, tmp_path: Path
+) -> None:
+    run = trained(tmp_path, "run.name=x", began_with)
+    kept = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with pytest.raises(UserError, match=f"the checkpoint has {said}"):
+        trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", change)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == kept
+
+
+def test_a_run_goes_on_with_another_estimator_and_without_its_reference(tmp_path: Path) -> None:
+    trained(tmp_path, "run.name=x", "algorithm=grpo")
+    again = trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", "algorithm=rloo")
+    assert [row["step"] for row in metrics(again)] == [0, 1, 2, 3]
+
+
+def test_a_coefficient_that_does_not_adapt_is_the_resumed_runs_own(tmp_path: Path) -> None:
+    own = ("run.name=x", "algorithm.kl.where=loss")
+    trained(tmp_path, *own, "algorithm.kl.coef=0.1", "algorithm.entropy_coef=0.2")
+    changed = ("algorithm.kl.coef=0.3", "algorithm.entropy_coef=0.4")
+    run = trained(tmp_path, *own, "run.resume=true", "train.steps=3", *changed)
+    assert [row["reference/kl_coef"] for row in metrics(run)[1:]] == [0.1, 0.1, 0.3]
+    state = checkpoints.plain(run / "checkpoints/step_3")
+    assert (state["kl_coef"], state["entropy"]["coef"]) == (0.3, 0.4)
 
 
 def test_a_resumed_run_says_which_settings_are_others(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def test_a_resumed_training_ends_with_the_same_bits(run: Path, data: Path) -> No
         [{k: v for k, v in row.items() if k not in times} for row in metrics(one)] for one in (run, broken)
     ]
     assert plain[0] == plain[1]
+
+
+def test_a_training_whose_checkpoints_are_all_broken_is_not_begun_again(
+    run: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = data.parent / "torn"
+    shutil.copytree(run, torn)
+    for checkpoint in (torn / "checkpoints").iterdir():
+        (checkpoint / "tensors.pt").unlink()
+    assert main(["rm", "run.name=torn", "run.resume=true", f"run.dir={data.parent}"]) == 2
+    assert f"no checkpoint in {torn / 'checkpoints'} is whole: " in capsys.readouterr().err
+    assert metrics(torn) == metrics(run)
 
 
 def test_the_loss_is_that_of_bradley_and_terry_however_it_is_split() -> None:

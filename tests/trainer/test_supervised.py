@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from toolwright.agents.demonstration import Demonstrator
 from toolwright.batch import Batch
 from toolwright.cli import main
 from toolwright.config import schema
+from toolwright.learner.budget import PassSettings
+from toolwright.learner.objective import Likelihood
+from toolwright.learner.policy import Policy
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer import building
-from toolwright.trainer.supervised import Student, _read
+from toolwright.trainer.supervised import _read
 from toolwright.trajectory import Trajectory
 
 from .runs import metrics
@@ -182,8 +186,9 @@ def test_the_loss_is_the_mean_over_the_assistants_tokens_however_they_are_split(
     def update(micro_tokens: int) -> tuple[float, Decoder]:
         decoder, _ = building.build_model(config, "012345678+?\nsumok", seed=0)
         optimizer = schema.OptimizerConfig(lr=3e-3)
-        settings = schema.SupervisedConfig(model=config, micro_tokens=micro_tokens, optimizer=optimizer)
-        return Student(decoder, settings).update(batch)["policy/loss"], decoder
+        passes: PassSettings = {"micro_tokens": micro_tokens, "dtype": torch.float32}
+        student = Policy(decoder, optimizer, total_updates=1, temperature=1.0, **passes)
+        return student.update(replace(batch, columns={}), Likelihood())["loss"], decoder
 
     loss, decoder = update(10_000)
     for micro_tokens in (1, 40):

@@ -24,14 +24,10 @@ def evaluate(
     """
     from toolwright.trainer.evaluation import evaluate as run
 
-    own: dict[str, Any] = {
-        "model": model,
-        "reward": reward,
-        "tools": tools,
-        "task": task,
-        "environment": environment,
-    }
-    with outside_event_loop(), UserRequest("eval", words, **own) as request:
+    request = UserRequest(
+        "eval", words, model=model, reward=reward, tools=tools, task=task, environment=environment
+    )
+    with outside_event_loop(), request:
         found = run(request.config(), command=["toolwright.evaluate", *request.words])
     return found.metrics(whole=True)
 
@@ -50,6 +46,6 @@ def sft(
     """
     from toolwright.trainer.supervised import train
 
-    own: dict[str, Any] = {"model": model, "tools": tools, "task": task, "environment": environment}
-    with outside_event_loop(), UserRequest("sft", words, **own) as request:
+    request = UserRequest("sft", words, model=model, tools=tools, task=task, environment=environment)
+    with outside_event_loop(), request:
         return train(request.config(), command=["toolwright.sft", *request.words]) / "model"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, Required, TypedDict, TypeVar
 
 import torch
+from torch import nn
 
 from toolwright.failures import UserError
 from toolwright.learner import eight_bit
-from toolwright.learner.optimizer import own_part
+from toolwright.learner.optimizer import Optimizer, own_part
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import kernels
 from toolwright.models.decoder import ROWS_AT_ONCE, Decoder, Recompute, Shape, Stored
@@ -72,6 +73,43 @@ class TokenBudget:
             "model.gradient_checkpointing=true or model.lora.rank=16, lower model.context or engine.slots, "
             "or use a device that no other program uses"
         )
+
+
+class PassSettings(TypedDict, total=False):
+    """How a model's passes are computed."""
+
+    micro_tokens: Required[int | None]  # of one pass; None: as many as memory holds
+    dtype: Required[torch.dtype]  # of matrix products
+    ranks: Ranks  # that share the work
+    packs: bool  # the optimiser's state is in eight bits
+
+
+class ModelPasses:
+    """A model of the learner, whose passes are cut to size. `body` is the decoder in `model`, or `model`
+    itself."""
+
+    optimizer: Optimizer | None = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        body: Decoder,
+        *,
+        micro_tokens: int | None,
+        dtype: torch.dtype,
+        ranks: Ranks = ALONE,
+        packs: bool = False,
+    ) -> None:
+        self.model, self.dtype, self.ranks, self.packs = model, dtype, ranks, packs
+        self.budget = TokenBudget(micro_tokens, body, ranks=ranks, packs=packs)
+        self.padded = padded(body, dtype)
+        ranks.shard(model, body, dtype=dtype)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.ranks.state(self.model, self.optimizer)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.ranks.restore(self.model, self.optimizer, state)
 
 
 def _is_of_memory(error: RuntimeError) -> bool:

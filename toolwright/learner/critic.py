@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,9 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import TokenBudget, padded
+from toolwright.learner.budget import ModelPasses, PassSettings, padded
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 
@@ -40,29 +39,27 @@ class ValueModel(nn.Module):
         return found.joined(self.head(found.hidden).float())
 
 
-class Critic:
+class Critic(ModelPasses):
+    model: ValueModel
+    optimizer: Optimizer
+
     def __init__(
         self,
         policy: Decoder,
         optimizer: schema.OptimizerConfig,
         *,
         total_updates: int,
-        micro_tokens: int | None,
         clip: float,
-        dtype: torch.dtype,
-        ranks: Ranks = ALONE,
-        packs: bool = False,
+        **passes: Unpack[PassSettings],
     ) -> None:
-        """`policy` as it is before it is sharded itself. `packs`: as for the policy."""
-        self.model, self.ranks = ValueModel(policy), ranks
-        loosen(self.model.body, dtype)
-        ranks.shard(self.model, self.model.body, dtype=dtype)
+        """`policy` as it is before it is sharded itself."""
+        self.model, self.clip = ValueModel(policy), clip
+        loosen(self.model.body, passes["dtype"])
+        super().__init__(self.model, self.model.body, **passes)
+        self.padded = padded(self.model.body, self.dtype)  # on the device that sharding has taken it to
         self.optimizer = Optimizer(
-            self.model, optimizer, total_updates=total_updates, packs=packs, ranks=ranks
+            self.model, optimizer, total_updates=total_updates, packs=self.packs, ranks=self.ranks
         )
-        self.budget = TokenBudget(micro_tokens, self.model.body, ranks=ranks, packs=packs)
-        self.clip, self.dtype = clip, dtype
-        self.padded = padded(self.model.body, dtype)
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
@@ -100,9 +97,3 @@ class Critic:
         moved = self.optimizer.step()
         loss_sum, clipped = torch.stack(measured).double().sum(0).tolist()
         return {**self.ranks.sums({"loss": loss_sum, "clip_fraction": clipped}), **moved}
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.ranks.state(self.model, self.optimizer)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ranks.restore(self.model, self.optimizer, state)

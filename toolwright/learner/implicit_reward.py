@@ -8,18 +8,34 @@ It learns from outcomes alone, by cross-entropy, and is asked for q_t of every t
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.forward import Statistics, learn
+from toolwright.learner.budget import PassSettings
+from toolwright.learner.forward import Statistics
+from toolwright.learner.objective import UpdateObjective
 from toolwright.learner.policy import Frozen, Policy
 from toolwright.models.decoder import Decoder
+
+
+@dataclass(frozen=True)
+class OutcomeObjective(UpdateObjective):
+    """Cross-entropy of the outcomes of so many sequences."""
+
+    beta: float
+    sequences: int
+
+    def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
+        logit = self.beta * _sums(part, now.log_prob - part.columns["start"])
+        label = _sums(part, part.columns["label"]) / part.mask.sum(-1).clamp(min=1)
+        loss = F.binary_cross_entropy_with_logits(logit, label, reduction="sum") / self.sequences
+        return loss, {"accuracy": ((logit > 0) == (label > 0.5)).float().sum() / self.sequences}
 
 
 class ImplicitReward:
@@ -30,15 +46,12 @@ class ImplicitReward:
         *,
         beta: float,
         total_updates: int,
-        micro_tokens: int | None,
-        dtype: torch.dtype,
-        packs: bool = False,
+        **passes: Unpack[PassSettings],
     ) -> None:
         """`decoder` as both begin; it becomes the reward model's own."""
         self.beta = beta
-        common: dict[str, Any] = {"temperature": 1.0, "micro_tokens": micro_tokens, "dtype": dtype}
-        self.start = Frozen(copy.deepcopy(decoder).requires_grad_(False), **common)
-        self.model = Policy(decoder, optimizer, total_updates=total_updates, packs=packs, **common)
+        self.start = Frozen(copy.deepcopy(decoder).requires_grad_(False), temperature=1.0, **passes)
+        self.model = Policy(decoder, optimizer, total_updates=total_updates, temperature=1.0, **passes)
 
     def values(self, batch: Batch) -> Tensor:
         """[actions]: q."""
@@ -47,26 +60,8 @@ class ImplicitReward:
     def update(self, batch: Batch) -> dict[str, float]:
         """Make one optimiser update towards the batch's `label`: 1 where the outcome was right."""
         before = self.start.statistics(batch)["log_prob"]
-        whole = replace(batch, columns={"label": batch.columns["label"], "start": before})
-        return self.model.budget.fit(whole, lambda: self._update(whole))
-
-    def _update(self, batch: Batch) -> dict[str, float]:
-        model, losses, right = self.model, list[Tensor](), list[Tensor]()
-        model.optimizer.inner.zero_grad()  # of a pass that there was no room for
-
-        def loss_of(piece: Batch, now: Statistics) -> Tensor:
-            logit = self.beta * _sums(piece, now.log_prob - piece.columns["start"])
-            label = _sums(piece, piece.columns["label"]) / piece.mask.sum(-1).clamp(min=1)
-            losses.append(F.binary_cross_entropy_with_logits(logit, label, reduction="sum") / len(batch))
-            right.append(((logit > 0) == (label > 0.5)).float().sum().detach() / len(batch))
-            return losses[-1]
-
-        for part in batch.split(model.budget.tokens, padded=model.padded):
-            share = len(part.actions) / len(batch.actions)
-            learn(model.decoder, part, loss_of, temperature=1.0, dtype=model.dtype, share=share)
-        moved = model.optimizer.step()
-        loss, accuracy = (float(torch.stack(found).detach().double().sum()) for found in (losses, right))
-        return {"loss": loss, "accuracy": accuracy, **moved}
+        columns = {"label": batch.columns["label"], "start": before}
+        return self.model.update(replace(batch, columns=columns), OutcomeObjective(self.beta, len(batch)))
 
     def state_dict(self) -> dict[str, Any]:
         return {"model": self.model.state_dict(), "start": self.start.state_dict()}

@@ -37,7 +37,40 @@ def importance_weights(
     )
 
 
-class Objective:
+class UpdateObjective:
+    """What an update of the policy descends."""
+
+    @property
+    def prepares(self) -> bool:
+        """True if it needs the whole minibatch before any part of it."""
+        return False
+
+    @property
+    def entropy_coef(self) -> float:
+        """The coefficient of the entropy in this step's loss."""
+        return 0.0
+
+    def prepare(self, batch: Batch, now: Statistics, *, seed: int = 0) -> dict[str, Tensor]:
+        """Per-action columns that only the whole minibatch can tell. `seed` is the update's own."""
+        return {}
+
+    def learned(self, batch: Batch) -> Batch:
+        """The sequences that have a gradient."""
+        return batch
+
+    def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part's share of the loss, and metrics that add up; `totals` count the whole minibatch."""
+        raise NotImplementedError
+
+
+class Likelihood(UpdateObjective):
+    """Minus the mean log-likelihood of the actions, as a warm start descends it."""
+
+    def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
+        return -now.log_prob.sum() / totals.tokens, {}
+
+
+class Objective(UpdateObjective):
     """An `algorithm` block made callable. Knows nothing of models; sums over micro-batches to the whole."""
 
     def __init__(self, config: schema.Algorithm, *, norm_tokens: int) -> None:
@@ -54,17 +87,14 @@ class Objective:
 
     @property
     def entropy_coef(self) -> float:
-        """The coefficient of the entropy in this step's loss."""
         return self.entropy.applied(self.config.entropy_target)
 
     @property
     def prepares(self) -> bool:
-        """True if the loss needs the whole minibatch before any part of it."""
         return losses.prepares(self.config.loss) or self.config.top_entropy_fraction < 1
 
     def prepare(self, batch: Batch, now: Statistics, *, seed: int = 0) -> dict[str, Tensor]:
-        """Per-action columns that only the whole minibatch can tell, such as which tokens covary most.
-        `seed` is the update's own, for a loss that draws; one in `algorithm.params` is added to it."""
+        """Such as which tokens covary most. A seed in `algorithm.params` is added to the update's own."""
         columns: dict[str, Tensor] = {}
         if losses.prepares(self.config.loss):
             preparation = losses.preparations.get(self.config.loss)
@@ -84,7 +114,6 @@ class Objective:
         return columns
 
     def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part's share of the loss; `totals` count the whole minibatch."""
         config, mask = self.config, part.mask
         log_prob = part.padded(now.log_prob)
         old = part.padded("old_log_prob") if "old_log_prob" in part.columns else log_prob.detach()
@@ -135,7 +164,7 @@ class Objective:
 TOGETHER = 2  # sequences of a row: chosen and rejected, or an answer and an unrelated one
 
 
-class PreferenceObjective:
+class PreferenceObjective(UpdateObjective):
     """The counterpart of `Objective` for compared answers. The batch has a column `label`, and where the loss
     needs it `ref_log_prob`."""
 
@@ -145,7 +174,7 @@ class PreferenceObjective:
         assert config.preference is not None
         self.config, self.name = config, config.preference
         # The pull towards the reference is in the loss itself, and there is no bonus.
-        self.kl_coef, self.entropy_coef, self.entropy = 0.0, 0.0, EntropyBonus(0.0)
+        self.kl_coef, self.entropy = 0.0, EntropyBonus(0.0)
         self.correction = "none"  # no engine sampled, so there is no gap
         if other := [name for name in config.params if name != self.name]:
             raise UserError(
@@ -165,7 +194,7 @@ class PreferenceObjective:
         return columns
 
     def learned(self, batch: Batch) -> Batch:
-        """The sequences that have a gradient: unrelated answers are only measured."""
+        """Unrelated answers are only measured."""
         rows = self._learned_rows(batch)
         return batch if len(rows) == len(batch) else batch.select(rows)
 
@@ -173,7 +202,6 @@ class PreferenceObjective:
         return list(range(0, len(batch), TOGETHER if preferences.learns_from_labels(self.name) else 1))
 
     def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part's share of the loss; `prepare` has seen the whole minibatch."""
         shares = {
             name.removeprefix("prepared/"): column.sum()
             for name, column in part.columns.items()

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from toolwright.config import schema
-from toolwright.learner.budget import TokenBudget
+from toolwright.learner.budget import ModelPasses
 from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.ranks import ALONE
 from toolwright.models.precision import loosen
 from toolwright.models.score_model import ScoreModel, runs
 
@@ -51,7 +49,10 @@ class PairBatch:
         return [PairBatch(part) for part in runs(self.pairs, most, size=lambda pair: pair.tokens)]
 
 
-class PairLearner:
+class PairLearner(ModelPasses):
+    model: ScoreModel
+    optimizer: Optimizer
+
     def __init__(
         self,
         model: ScoreModel,
@@ -62,12 +63,11 @@ class PairLearner:
         packs: bool = False,
     ) -> None:
         """`packs`: the optimiser's state is kept in eight bits."""
-        self.model = model
         if not model.body.shape.tied:
             model.body.unembedding.requires_grad_(False)  # nothing predicts tokens
         loosen(model.body, model.dtype)
+        super().__init__(model, model.body, micro_tokens=micro_tokens, dtype=model.dtype, packs=packs)
         self.optimizer = Optimizer(model, optimizer, total_updates=total_updates, packs=packs)
-        self.budget = TokenBudget(micro_tokens, model.body, packs=packs)
 
     def update(self, pairs: Sequence[ComparedPair]) -> dict[str, float]:
         batch = PairBatch(pairs)
@@ -99,12 +99,6 @@ class PairLearner:
         scores = self.model([*(p.chosen for p in part.pairs), *(p.rejected for p in part.pairs)])[:, 0]
         chosen, rejected = scores.chunk(2)
         return chosen - rejected
-
-    def state_dict(self) -> dict[str, Any]:
-        return ALONE.state(self.model, self.optimizer)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        ALONE.restore(self.model, self.optimizer, state)
 
 
 def pair_loss(ahead: Tensor, margin: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -13,35 +13,22 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import TokenBudget, padded
+from toolwright.learner.budget import ModelPasses, PassSettings
 from toolwright.learner.forward import Note, Statistics, learn, precision, statistics
-from toolwright.learner.objective import Objective, PreferenceObjective
+from toolwright.learner.objective import UpdateObjective
 from toolwright.learner.optimizer import Optimizer, own_part
-from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, lora
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 
 
-class Frozen:
+class Frozen(ModelPasses):
     """A decoder that is evaluated and never updated: the reference, and the part that `Policy` shares with
     it."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        *,
-        temperature: float,
-        micro_tokens: int | None,
-        dtype: torch.dtype,
-        ranks: Ranks = ALONE,
-        packs: bool = False,
-    ) -> None:
-        self.decoder, self.ranks = decoder, ranks
-        self.temperature, self.dtype = temperature, dtype
-        self.budget = TokenBudget(micro_tokens, decoder, ranks=ranks, packs=packs)
-        self.padded = padded(decoder, dtype)
-        ranks.shard(decoder, decoder, dtype=dtype)
+    def __init__(self, decoder: Decoder, *, temperature: float, **passes: Unpack[PassSettings]) -> None:
+        super().__init__(decoder, decoder, **passes)
+        self.decoder, self.temperature = decoder, temperature
 
     @torch.no_grad()
     def statistics(self, batch: Batch, *, squares: bool = False) -> dict[str, Tensor]:
@@ -71,14 +58,10 @@ class Frozen:
         if self.ranks.rank == 0:
             adapter_folder.save_learned(self.decoder, folder, state=state)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.ranks.state(self.decoder, None)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ranks.restore(self.decoder, None, state)
-
 
 class Policy(Frozen):
+    optimizer: Optimizer
+
     def __init__(
         self,
         decoder: Decoder,
@@ -86,30 +69,16 @@ class Policy(Frozen):
         *,
         total_updates: int,
         temperature: float,
-        micro_tokens: int | None,
-        dtype: torch.dtype,
-        ranks: Ranks = ALONE,
-        packs: bool = False,
+        **passes: Unpack[PassSettings],
     ) -> None:
-        """`packs`: the optimiser's state is kept in eight bits."""
-        loosen(decoder, dtype)
-        super().__init__(
-            decoder,
-            temperature=temperature,
-            micro_tokens=micro_tokens,
-            dtype=dtype,
-            ranks=ranks,
-            packs=packs,
+        loosen(decoder, passes["dtype"])
+        super().__init__(decoder, temperature=temperature, **passes)
+        self.optimizer = Optimizer(
+            decoder, optimizer, total_updates=total_updates, packs=self.packs, ranks=self.ranks
         )
-        self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates, packs=packs, ranks=ranks)
 
     def update(
-        self,
-        batch: Batch,
-        objective: Objective | PreferenceObjective,
-        *,
-        seed: int = 0,
-        note: Note | None = None,
+        self, batch: Batch, objective: UpdateObjective, *, seed: int = 0, note: Note | None = None
     ) -> dict[str, float]:
         """Make one optimiser update. However the minibatch is split into parts and among ranks, the gradient
         is the same. `seed` is for an objective that draws tokens at random; `note` is called with what this
@@ -117,14 +86,13 @@ class Policy(Frozen):
         return self.budget.fit(batch, lambda: self._update(batch, objective, seed, note))
 
     def _update(
-        self, batch: Batch, objective: Objective | PreferenceObjective, seed: int, note: Note | None
+        self, batch: Batch, objective: UpdateObjective, seed: int, note: Note | None
     ) -> dict[str, float]:
         self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         if objective.prepares:
             prepared = objective.prepare(batch, Statistics(**self.statistics(batch)), seed=seed)
             batch = replace(batch, columns={**batch.columns, **prepared})
-        if isinstance(objective, PreferenceObjective):
-            batch = objective.learned(batch)
+        batch = objective.learned(batch)
         totals = Totals.of(batch.mask)
         measured: list[tuple[float, dict[str, Tensor]]] = []
         routed: list[tuple[float, dict[str, Tensor]]] = []
@@ -170,12 +138,6 @@ class Policy(Frozen):
         if "sampled_log_prob" not in batch.columns:
             return {**self.ranks.sums(sums), **moved}
         return {**self.ranks.sums(sums), "gap/abs_max": self.ranks.highest(highest), **moved}
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.ranks.state(self.decoder, self.optimizer)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.ranks.restore(self.decoder, self.optimizer, state)
 
 
 class AdapterReference:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toolwright.failures import UserError
 from toolwright.models import lora
-from toolwright.models.decoder import Decoder, Shape, Stored
+from toolwright.models.decoder import PIECES, Decoder, Shape, Stored
 from toolwright.models.elementwise import ROPE_KINDS
 from toolwright.models.experts import ExpertShape, apart
 from toolwright.models.folder import read_json
@@ -73,12 +73,7 @@ def load(
         from toolwright.models import own_forward
 
         return own_forward.load(folder, context=context).to(device)
-    shape = _fast_shape(folder, context)
-    decoder = Decoder(shape, blank=True, stored=stored, device=device)
-    # One after the other: a large model is never there twice.
-    for name, weight in _translated(read_weights(folder), shape, folder, device):
-        _place(decoder, name, weight, folder)
-    return decoder
+    return _filled(_fast_shape(folder, context), read_weights(folder), folder, stored, device)
 
 
 def load_body(
@@ -94,27 +89,30 @@ def load_body(
     shape, weights = replace(_fast_shape(folder, context), tied=True), read_weights(folder)
     own = {name: weights.pop(name) for name in list(weights) if name.startswith(f"{head}.")}
     check_finite(folder, own.items())
-    decoder = Decoder(shape, blank=True, stored=stored, device=device)
-    for name, weight in _translated(weights, shape, folder, device):
-        _place(decoder, name, weight, folder)
-    return decoder, own
+    return _filled(shape, weights, folder, stored, device), own
 
 
 @torch.no_grad()
-def _place(decoder: Decoder, name: str, weight: Tensor, folder: Path) -> None:
-    path, _, last = name.rpartition(".")
-    module = decoder.get_submodule(path)
-    quantised = module if isinstance(module, QuantisedMatrix) and last == "weight" else None
-    place: Tensor = getattr(module, last) if quantised is None else quantised.codes
-    if weight.shape != place.shape:
-        raise UserError(
-            f"{folder}: its weights do not fit its config.json: {name} is {size_text(weight)}, "
-            f"and should be {size_text(place)}"
-        )
-    if quantised is not None:
-        quantised.load(weight)
-    else:
-        place.copy_(weight)
+def _filled(
+    shape: Shape, weights: dict[str, Tensor], folder: Path, stored: Stored, device: torch.device | None
+) -> Decoder:
+    """A decoder with these weights, put there one after the other: a large model is never there twice."""
+    decoder = Decoder(shape, blank=True, stored=stored, device=device)
+    for name, weight in _translated(weights, shape, folder, device):
+        path, _, last = name.rpartition(".")
+        module = decoder.get_submodule(path)
+        quantised = module if isinstance(module, QuantisedMatrix) and last == "weight" else None
+        place: Tensor = getattr(module, last) if quantised is None else quantised.codes
+        if weight.shape != place.shape:
+            raise UserError(
+                f"{folder}: its weights do not fit its config.json: {name} is {size_text(weight)}, "
+                f"and should be {size_text(place)}"
+            )
+        if quantised is not None:
+            quantised.load(weight)
+        else:
+            place.copy_(weight)
+    return decoder
 
 
 def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
@@ -325,17 +323,13 @@ def to_config(shape: Shape) -> dict[str, Any]:
 def _names(layer: int) -> dict[str, tuple[str, ...]]:
     """Our fused tensors to the hub's separate ones."""
     hub = f"model.layers.{layer}."
-    attention = hub + "self_attn."
     return {
-        "attention_norm": (hub + "input_layernorm.weight",),
-        "qkv.weight": tuple(attention + f"{part}_proj.weight" for part in "qkv"),
-        "qkv.bias": tuple(attention + f"{part}_proj.bias" for part in "qkv"),
-        "out.weight": (attention + "o_proj.weight",),
-        "q_norm": (attention + "q_norm.weight",),
-        "k_norm": (attention + "k_norm.weight",),
-        "ffn_norm": (hub + "post_attention_layernorm.weight",),
-        "gate_up.weight": (hub + "mlp.gate_proj.weight", hub + "mlp.up_proj.weight"),
-        "down.weight": (hub + "mlp.down_proj.weight",),
+        **{f"{ours}.weight": tuple(f"{hub}{one}.weight" for one in names) for ours, names in PIECES.items()},
+        "qkv.bias": tuple(f"{hub}{one}.bias" for one in PIECES["qkv"]),
+        "q_norm": (f"{hub}self_attn.q_norm.weight",),
+        "k_norm": (f"{hub}self_attn.k_norm.weight",),
+        "attention_norm": (f"{hub}input_layernorm.weight",),
+        "ffn_norm": (f"{hub}post_attention_layernorm.weight",),
     }
 
 

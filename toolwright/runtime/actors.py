@@ -125,9 +125,6 @@ class Actor(RoleHost):
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
-    async def close(self) -> None:
-        await super().close()
-
     @ray.method(concurrency_group="watch")
     async def pulse(self) -> Pulse:  # type: ignore[override]
         return super().pulse()

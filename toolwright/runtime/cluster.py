@@ -23,7 +23,7 @@ from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
 from toolwright.runtime.learners import LEARNING, RayLearners
 from toolwright.runtime.placement import ActorPlace, ActorSpec
 from toolwright.runtime.roles import Incident, LearnerLost, Rewards, Roles, Rollouts
-from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, Quarantine, WorkerLost
+from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, WorkerLost
 from toolwright.runtime.session import RaySession
 from toolwright.runtime.timeline import Event
 from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef, save
@@ -135,7 +135,7 @@ class RayRollouts(Rollouts):
 
     def __init__(self, config: schema.Config, pool: ActorPool, learners: RayLearners) -> None:
         self.config, self.pool, self.learners = config, pool, learners
-        self.quarantine = Quarantine()
+        self.quarantine: dict[str, str] = {}
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -174,14 +174,17 @@ class RayRollouts(Rollouts):
         arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
         scheduler = AttemptScheduler(
+            requests,
+            temperature,
             self.ready_workers,
             self.quarantine,
             room=self.config.engine.slots,
             lost=self._lost_attempts,
             patience_s=self.config.runtime.start_timeout_s,
+            arrived=arrived,
         )
         try:
-            return await scheduler.run(requests, temperature, arrived)
+            return await scheduler.run()
         except InfrastructureFailure as error:
             raise UserError(str(error)) from error
 

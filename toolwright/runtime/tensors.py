@@ -39,6 +39,11 @@ class PackedTensor:
 
 
 @dataclass(frozen=True)
+class PackedBatch:
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class PublishedWeights:
     """Published weights: every tensor of a model end to end, in the order of its state."""
 
@@ -48,20 +53,16 @@ class PublishedWeights:
 
 
 def packed(tree: Any) -> Any:
-    """A tree of dicts, lists and plain values with its tensors packed."""
+    """A batch, or a tree of dicts, lists and plain values, with its tensors packed."""
+    if isinstance(tree, Batch):
+        return PackedBatch(packed({field.name: getattr(tree, field.name) for field in fields(tree)}))
     return mapped(tree, lambda value: PackedTensor.of(value) if isinstance(value, Tensor) else value)
 
 
 def unpacked(tree: Any) -> Any:
+    if isinstance(tree, PackedBatch):
+        return Batch(**unpacked(tree.fields))
     return mapped(tree, lambda value: value.tensor() if isinstance(value, PackedTensor) else value)
-
-
-def of_batch(batch: Batch) -> dict[str, Any]:
-    return packed({field.name: getattr(batch, field.name) for field in fields(batch)})
-
-
-def to_batch(data: Mapping[str, Any]) -> Batch:
-    return Batch(**unpacked(data))
 
 
 def publication(state: Mapping[str, Tensor], version: int) -> PublishedWeights:

@@ -20,11 +20,6 @@ from toolwright.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
-class PackedBatch:
-    columns: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class TrajectoryRows:
     """Trajectories as rows of the tables that follow in a call."""
 
@@ -50,10 +45,9 @@ def encode(value: Any) -> Any:
         return tuple([summary_of(t) for t in value]), to_table(value)
     if "torch" not in sys.modules:  # a process without it has no tensors, and need not load it
         return value
-    from toolwright.batch import Batch
     from toolwright.runtime import tensors
 
-    return PackedBatch(tensors.of_batch(value)) if isinstance(value, Batch) else tensors.packed(value)
+    return tensors.packed(value)
 
 
 def decode(value: Any) -> Any:
@@ -63,7 +57,7 @@ def decode(value: Any) -> Any:
         return value
     from toolwright.runtime import tensors
 
-    return tensors.to_batch(value.columns) if isinstance(value, PackedBatch) else tensors.unpacked(value)
+    return tensors.unpacked(value)
 
 
 def encode_arguments(arguments: Sequence[Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.engines import Engine
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.learner.budget import PassSettings
 from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
@@ -42,15 +43,20 @@ DTYPES = {
 HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
 
 
+def pass_settings(config: schema.Config, ranks: Ranks = ALONE) -> PassSettings:
+    """How every model of the learner is computed."""
+    return {
+        "micro_tokens": config.update.micro_tokens,
+        "dtype": dtype_of(config.model),
+        "ranks": ranks,
+        "packs": config.update.optimizer_state == "int8",
+    }
+
+
 def build_frozen(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Frozen:
     """Build a model that only answers and never learns: a reference or a teacher."""
-    return Frozen(
-        decoder.requires_grad_(False),
-        temperature=config.rollout.temperature,
-        micro_tokens=config.update.micro_tokens,
-        dtype=dtype_of(config.model),
-        ranks=ranks,
-    )
+    own = pass_settings(config, ranks)
+    return Frozen(decoder.requires_grad_(False), temperature=config.rollout.temperature, **own)
 
 
 def needs_role(algorithm: schema.Algorithm, role: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolwright.config import schema
@@ -34,9 +36,7 @@ class Checkpointer:
     def save_if_due(self) -> None:
         """Save after the configured number of steps or minutes. When a run saves never changes its
         numbers."""
-        every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
-        by_steps = every and self.trainer.step_done % every == 0
-        if by_steps or (minutes and time.monotonic() - self.saved_at >= 60 * minutes):
+        if is_due(self.config.checkpoint, self.trainer.step_done, self.saved_at):
             self.save()
 
     def save(self) -> None:
@@ -76,11 +76,12 @@ class Checkpointer:
         if not self.config.run.resume:
             return None
         try:
-            step = self._restore_newest()
+            found = restore_newest(self.folder.checkpoints, self.trainer.restore, say=self.log.say)
         except LearnerLost as error:
             raise UserError(f"the run could not continue from its checkpoint: {error}") from None
-        if step is None:
+        if found is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
+        step = self.trainer.step_done
         if step > self.config.train.steps:
             raise UserError(
                 f"{self.folder.path} has taken {step} steps already, more than train.steps="
@@ -104,31 +105,39 @@ class Checkpointer:
             )
         self.log.say(f"step {under_way}: {lost}; the run goes back to {where}")
         self.trainer.renew()
-        restored = self._restore_newest()
-        self.saved_step, self.exported_step = -1 if restored is None else restored, -1
-        self.folder.rewind(restored or -1)
+        restored = restore_newest(self.folder.checkpoints, self.trainer.restore, say=self.log.say)
+        self.saved_step, self.exported_step = self.trainer.step_done if restored else -1, -1
+        self.folder.rewind(self.trainer.step_done or -1)
 
-    def _restore_newest(self) -> int | None:
-        """Restore the newest whole checkpoint and return its step, or None if there is none. Broken
-        checkpoints are reported, and moved aside once a whole one is found."""
-        broken: list[checkpoints.BrokenCheckpoint] = []
-        for path in checkpoints.newest_first(self.folder.checkpoints):
-            try:
-                self.trainer.restore(path)
-            except checkpoints.BrokenCheckpoint as error:
-                broken.append(error)
-                continue
-            for one in broken:
-                checkpoints.set_aside(one.path)
-                self.log.say(f"{one}; it is now {one.path.name}.broken, and the run goes on from {path.name}")
-            return self.trainer.step_done
-        if broken:
-            listed = "; ".join(map(str, broken))
-            raise UserError(
-                f"no checkpoint in {self.folder.checkpoints} is whole: {listed}; "
-                "start a new run, or remove them to begin this one again"
-            )
-        return None
+
+def restore_newest(
+    folder: Path, restore: Callable[[Path], None], *, say: Callable[[str], None]
+) -> Path | None:
+    """Restore the newest whole checkpoint, and return it, or None if there is none. Broken checkpoints are
+    reported, and moved aside once a whole one is found."""
+    broken: list[checkpoints.BrokenCheckpoint] = []
+    for path in checkpoints.newest_first(folder):
+        try:
+            restore(path)
+        except checkpoints.BrokenCheckpoint as error:
+            broken.append(error)
+            continue
+        for one in broken:
+            checkpoints.set_aside(one.path)
+            say(f"{one}; it is now {one.path.name}.broken, and the run goes on from {path.name}")
+        return path
+    if broken:
+        raise UserError(
+            f"no checkpoint in {folder} is whole: {'; '.join(map(str, broken))}; "
+            "start a new run, or remove them to begin this one again"
+        )
+    return None
+
+
+def is_due(config: schema.Checkpoint, step: int, saved_at: float) -> bool:
+    """Return True after the configured number of steps, or of minutes since `saved_at`."""
+    by_steps = bool(config.every) and step % config.every == 0
+    return by_steps or (bool(config.minutes) and time.monotonic() - saved_at >= 60 * config.minutes)
 
 
 def resume_command(run: schema.RunConfig, folder: RunFolder, command: str = "train") -> str:

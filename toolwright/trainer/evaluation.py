@@ -21,22 +21,30 @@ Attempting = Callable[..., Awaitable[list[Trajectory]]]  # Rollouts.attempt, Rol
 Scoring = Callable[[Sequence[Trajectory]], Awaitable[None]]
 
 
+def requests_for(
+    tasks: Sequence[Task],
+    samples: int,
+    *,
+    of: str,
+    seed: int,
+    sampling: tuple[tuple[str, float], ...] = (),
+) -> list[AttemptRequest]:
+    """Ask for so many attempts at each task. `of` names their groups, and their seeds follow from it."""
+    return [
+        AttemptRequest(task, f"{of}/{task.id}", i, seed_of(seed, of, task.id, i), sampling)
+        for task in tasks
+        for i in range(samples)
+    ]
+
+
 async def held_out(
     config: schema.Config, tasks: Sequence[Task], *, attempt: Attempting, score: Scoring
 ) -> tuple[EvaluationResult, list[Trajectory]]:
     """Attempt and score the tasks. The seeds are always the same, so that runs can be compared."""
     sampling = tuple((key, int(v) if key == "top_k" else v) for key, v in config.eval.sampling.items())
-    requests = [
-        AttemptRequest(
-            task,
-            f"held_out/{task.id}",
-            i,
-            seed_of(config.run.seed, "held_out", task.id, i),
-            sampling=sampling,
-        )
-        for task in tasks
-        for i in range(config.eval.samples)
-    ]
+    requests = requests_for(
+        tasks, config.eval.samples, of="held_out", seed=config.run.seed, sampling=sampling
+    )
     attempts = await attempt(requests, temperature=config.eval.temperature)
     await score([t for t in attempts if t.failure is None])
     return EvaluationResult.of(attempts, tools=bool(config.tools or config.tool_config_path)), attempts

@@ -15,9 +15,11 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
 from toolwright.tools.settings import Settings, sandbox_in
 from toolwright.trainer import building, solved_attempts
-from toolwright.trainer.evaluation import held_out
+from toolwright.trainer.evaluation import held_out, requests_for
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Task, Trajectory
+
+AT_ONCE = 4096  # attempts under way, and in memory twice
 
 
 class HeldOutJudge:
@@ -60,15 +62,19 @@ class HeldOutJudge:
     def sample(
         self, tasks: list[Task], words: schema.SolvedAttempts, *, stopped: Callable[[], bool]
     ) -> list[Trajectory]:
-        """Attempt these tasks and score the attempts. Ends early if `stopped` returns True."""
+        """Make `rollout.samples` scored attempts at each task. Ends early if `stopped` returns True."""
         if self.scorer is None or self.missing:
             raise UserError(f"it is unknown which attempts are right: {self.missing}")
         self.scorer.check(tasks)
         asking = solved_attempts.sampling(self.config.rollout, words)
         rollout = Rollout(asking, self.engine, self.tokenizer, tools=self.tools, cut=self.cut)
-        seed, score = self.config.run.seed, self.scorer.score
+        requests = requests_for(tasks, asking.samples, of="sampled", seed=self.config.run.seed)
+        attempts: list[Trajectory] = []
         try:
-            return self.loop.run(solved_attempts.sample(rollout, score, tasks, seed=seed, stopped=stopped))
+            while not stopped() and (some := requests[len(attempts) : len(attempts) + AT_ONCE]):
+                attempts += self.loop.run(rollout.run(some))
+                self.loop.run(self.scorer.score([t for t in attempts[-len(some) :] if t.failure is None]))
+            return attempts
         finally:
             self.loop.run(rollout.close())
 

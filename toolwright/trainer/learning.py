@@ -53,16 +53,12 @@ class Values(Protocol):
 
 
 def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Critic:
-    update = config.update
     return Critic(
         decoder,
-        update.critic,
+        config.update.critic,
         total_updates=total_updates(config),
-        micro_tokens=update.micro_tokens,
         clip=config.algorithm.clip_value,
-        dtype=building.dtype_of(config.model),
-        ranks=ranks,
-        packs=update.optimizer_state == "int8",
+        **building.pass_settings(config, ranks),
     )
 
 
@@ -122,10 +118,7 @@ class Learner:
             # Its schedule counts its own updates: there are none while the critic learns alone.
             total_updates=total_updates(config, after=update.critic_warmup if self.critic else 0),
             temperature=config.rollout.temperature,
-            micro_tokens=update.micro_tokens,
-            dtype=building.dtype_of(config.model),
-            ranks=ranks,
-            packs=update.optimizer_state == "int8",
+            **building.pass_settings(config, ranks),
         )
         if needs_role(algorithm, "reference") and decoder.adapter is not None:
             self.reference = AdapterReference(self.policy)
@@ -275,8 +268,18 @@ class Learner:
         return {**coefficients, "skips": self.skips}, tensors
 
     def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        parts = dict(self._stateful())
+        for name in ("reference", "critic", "process_reward"):
+            held, used = name in tensors, name in parts
+            # A reference that is not asked any more has learned nothing that would be lost.
+            if held != used and (used or name != "reference"):
+                raise UserError(
+                    f"the checkpoint has {'a' if held else 'no'} {name.replace('_', ' ')}, and this run's "
+                    f"algorithm {'needs one' if used else 'does not use it'}: resume with the algorithm that "
+                    "the run began with, or start a new run with model.path=RUN/model"
+                )
         try:
-            for name, part in self._stateful():
+            for name, part in parts.items():
                 part.load_state_dict(tensors[name])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
@@ -284,6 +287,9 @@ class Learner:
                 f"the checkpoint is of another model or algorithm ({reason}): resume with those that the run "
                 "began with, or start a new run"
             ) from None
-        self.objective.kl_coef, self.skips = plain["kl_coef"], plain["skips"]
-        if "entropy" in plain:  # not in checkpoints of 0.1
+        self.skips = plain["skips"]
+        algorithm = self.config.algorithm  # a coefficient that does not adapt is what this run says
+        if algorithm.kl.target is not None:
+            self.objective.kl_coef = plain["kl_coef"]
+        if algorithm.entropy_target is not None and "entropy" in plain:  # not in checkpoints of 0.1
             self.objective.entropy = EntropyBonus(**plain["entropy"])

@@ -19,16 +19,16 @@ from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
+from toolwright.learner.objective import TOGETHER
 from toolwright.observe.report import write_report
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.order import task_order
 from toolwright.trainer.checkpointing import Checkpointer
-from toolwright.trainer.evaluation import held_out
+from toolwright.trainer.evaluation import held_out, requests_for
 from toolwright.trainer.interrupt import Interrupt, StopRequested
 from toolwright.trainer.measures import of_sample, tool_use
-from toolwright.trainer.preference import held_out_requests
 from toolwright.trainer.preparation import prepare
 from toolwright.trainer.replay import from_json, to_json
 from toolwright.trainer.roles import start_roles
@@ -208,7 +208,8 @@ class TrainingLoop:
     def evaluate(self) -> dict[str, float]:
         attempt, score = self.roles.rollouts.attempt, self.roles.rewards.score
         if self.config.algorithm.preference is not None:
-            groups = as_groups(self._run(attempt(held_out_requests(self.held_out_tasks))))
+            requests = requests_for(self.held_out_tasks, TOGETHER, of="held_out", seed=self.config.run.seed)
+            groups = as_groups(self._run(attempt(requests)))
             measured = self.roles.learners.measure([t for g in groups if g.complete for t in g.trajectories])
             return {f"held_out/{name}": value for name, value in measured.items()}
         result, _ = self._run(held_out(self.config, self.held_out_tasks, attempt=attempt, score=score))

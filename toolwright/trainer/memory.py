@@ -149,16 +149,13 @@ def longest_context(
     `every_slot`: every slot has a whole context at once, also on a GPU."""
     context = wanted
     while context > LEAST_CONTEXT:
-        if _holds(config.changed({"model.context": context}), learns=learns, every_slot=every_slot):
+        one = config.changed({"model.context": context})
+        there, needed = free(building.pick_device(one.model.device)), plan(one, learns=learns)
+        # The backward pass of a longest sequence is to fit as well.
+        if fits(one, planned(one.model), needed, there, learns=learns, every_slot=every_slot):
             break
         context = max(LEAST_CONTEXT, 1 << (context - 1).bit_length() - 1)
     return context
-
-
-def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
-    """Return True if the run fits, including the backward pass of one of its longest sequences."""
-    there, needed = free(building.pick_device(config.model.device)), plan(config, learns=learns)
-    return fits(config, planned(config.model), needed, there, learns=learns, every_slot=every_slot)
 
 
 def fits(

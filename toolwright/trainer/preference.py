@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from toolwright.agents.recorded import RecordedAnswers
-from toolwright.agents.rollout import AttemptRequest
 from toolwright.algorithms import preferences
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -69,10 +68,6 @@ def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks:
             ]
 
     return asyncio.run(written())
-
-
-def held_out_requests(tasks: Sequence[Task]) -> list[AttemptRequest]:
-    return [AttemptRequest(t, f"held_out/{t.id}", index, seed=0) for t in tasks for index in range(TOGETHER)]
 
 
 @dataclass

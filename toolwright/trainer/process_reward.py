@@ -29,19 +29,17 @@ def process_reward_model(config: schema.Config) -> schema.Model | None:
 
 def build_process_reward(config: schema.Config, policy: Decoder) -> ImplicitReward:
     """Build the reward model. `policy` is the policy before the first step."""
-    own, update = process_reward_model(config), config.update
+    own = process_reward_model(config)
     if own is None:
         decoder = copy.deepcopy(policy)
     else:
         decoder, _ = building.build_model(own, "", seed=config.run.seed)
     return ImplicitReward(
         decoder,
-        update.critic,
+        config.update.critic,
         beta=float(_settings(config).get("beta", 0.05)),
         total_updates=config.train.steps,
-        micro_tokens=update.micro_tokens,
-        dtype=building.dtype_of(config.model),
-        packs=update.optimizer_state == "int8",
+        **building.pass_settings(config),
     )
 
 

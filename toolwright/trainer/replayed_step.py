@@ -227,7 +227,7 @@ class _Replayer:
                     "the run had no critic, so advantages come from one that has learned nothing"
                 )
             plain = {**own_plain, **plain} if self.unchanged else own_plain  # coefficients that adapt
-            learner.restore(plain, {**own_tensors, **tensors})
+            learner.restore(plain, {name: tensors.get(name, own) for name, own in own_tensors.items()})
         where = f"the checkpoint of step {found}" if found else "the weights that the run began with"
         exactly = "" if found == wanted else f", as those after step {wanted} are not kept"
         self.notes.append(f"computed from {where}{exactly}")

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from toolwright import tasks as task_sets
 from toolwright.config import schema
@@ -23,7 +22,7 @@ from toolwright.runtime.reaper import reap_children
 from toolwright.tasks.order import TaskOrder
 from toolwright.tasks.preferences import ANSWERS, pairs
 from toolwright.trainer import building, defaults, memory
-from toolwright.trainer.checkpointing import resume_command
+from toolwright.trainer.checkpointing import is_due, restore_newest, resume_command
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task
@@ -91,7 +90,10 @@ class _Training:
     def run(self, *, command: Sequence[str]) -> None:
         config, folder = self.config, self.folder
         folder.begin(config, command=command, tokenizer=self.tokenizer)
-        resumed = self._restore() if config.run.resume else None
+        resumed = None
+        if config.run.resume:
+            resumed = restore_newest(folder.checkpoints, self._restore, say=folder.log)
+            folder.rewind(self.step or -1)
         remedy = resume_command(config.run, folder, "rm")
         log = StepLog(config, folder, command="rm", title=f"rm on {config.task.name}", steps=config.steps)
         with log.surround(self.pairs.lines, step=self.step, remedy=remedy) as interrupt:
@@ -107,7 +109,8 @@ class _Training:
                 if self.step == config.steps or (config.eval_every and self.step % config.eval_every == 0):
                     metrics.update(self._held_out())
                 log.write(self.step, metrics)
-                self._save_if_due()
+                if self.step == config.steps or is_due(config.checkpoint, self.step, self.saved_at):
+                    self._save()
 
     def _update(self) -> dict[str, float]:
         started = time.perf_counter()
@@ -127,13 +130,6 @@ class _Training:
         metrics = {f"held_out/{name}": value for name, value in found.items()}
         return {**metrics, "held_out/accuracy_low": sure.low, "held_out/accuracy_high": sure.high}
 
-    def _save_if_due(self) -> None:
-        every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
-        due = bool(every) and self.step % every == 0
-        late = bool(minutes) and time.monotonic() - self.saved_at >= 60 * minutes
-        if due or late or self.step == self.config.steps:
-            self._save()
-
     def _save(self) -> None:
         state, tensors = {"step": self.step, "order": self.order.state()}, {"rm": self.learner.state_dict()}
         keep = self.config.checkpoint.keep
@@ -145,22 +141,8 @@ class _Training:
         score_model.save(self.model, folder)
         self.tokenizer.save(folder)
 
-    def _restore(self) -> int | None:
-        """Restore the newest whole checkpoint. Returns its step, or None if the run begins again."""
-        for path in checkpoints.newest_first(self.folder.checkpoints):
-            try:
-                state, tensors = checkpoints.load(path)
-            except checkpoints.BrokenCheckpoint as error:
-                self.folder.log(f"{error}; an older one is taken")
-                checkpoints.set_aside(path)
-                continue
-            self._load(state, tensors)
-            self.folder.rewind(self.step or -1)
-            return self.step
-        self.folder.rewind(-1)
-        return None
-
-    def _load(self, state: dict[str, Any], tensors: dict[str, Any]) -> None:
+    def _restore(self, path: Path) -> None:
+        state, tensors = checkpoints.load(path)
         try:
             self.learner.load_state_dict(tensors["rm"])
             self.order.restore(state["order"])

@@ -22,8 +22,6 @@ from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.engines import Engine
 from toolwright.failures import UserError
-from toolwright.learner.critic import Critic
-from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
@@ -144,11 +142,15 @@ def build_roles(
     def role(name: str) -> Any:
         return roles[name] if name in roles or remote_role is None else remote_role(name)
 
+    def untouched() -> Decoder:
+        """The model as it begins. A policy in this process will change the shared weights."""
+        return copy.deepcopy(context.model[0]) if "policy" in names else context.model[0]
+
     builders: dict[str, Callable[[], Any]] = {
         "rollout": lambda: RolloutRole(context),
-        "reference": lambda: _reference(context, shared="policy" in names),
+        "reference": lambda: building.build_frozen(context.config, untouched()),
         "teacher": lambda: build_teacher(context.config),
-        "critic": lambda: _critic(context),
+        "critic": lambda: build_critic(context.config, context.model[0]),
         "process_reward": lambda: build_process_reward(context.config, context.model[0]),
         "policy": lambda: PolicyRole(context, role),
         "reward": lambda: RewardRole(context.role_config, context.tools),
@@ -158,16 +160,6 @@ def build_roles(
             roles[name] = builders[name]()
             if name == "rollout":
                 roles[name].start()
-
-
-def _reference(context: RoleContext, *, shared: bool) -> Frozen:
-    """Build the reference. `shared`: the policy is in this process, and will change the shared weights."""
-    decoder = context.model[0]
-    return building.build_frozen(context.config, copy.deepcopy(decoder) if shared else decoder)
-
-
-def _critic(context: RoleContext) -> Critic:
-    return build_critic(context.config, context.model[0])
 
 
 class RolloutRole:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolwright.agents.attempt import seed_of
-from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.agents.tool_prompt import ToolPrompt
 from toolwright.config import schema
 from toolwright.failures import UserError
@@ -20,7 +19,6 @@ from toolwright.trainer.building import agents_before_run
 from toolwright.trajectory import Segment, Task, Trajectory
 
 SAMPLED = "sampled"  # in `demonstrations`: the model's own attempts
-AT_ONCE = 4096  # attempts under way, and in memory twice
 REMEDY = "raise rollout.samples, show an example in attempts.tool_prompt, or take attempts.calls=any"
 
 
@@ -106,30 +104,6 @@ def sampling(config: schema.RolloutConfig, words: schema.SolvedAttempts) -> sche
     """Return the rollout settings for sampling, including the tool prompt that is used for sampling only."""
     asked = config.tool_prompt if words.tool_prompt is None else words.tool_prompt
     return config.changed({"tool_prompt": asked})
-
-
-async def sample(
-    rollout: Rollout,
-    score: Callable[[Sequence[Trajectory]], Awaitable[None]],
-    tasks: Sequence[Task],
-    *,
-    seed: int,
-    stopped: Callable[[], bool],
-) -> list[Trajectory]:
-    """Make `rollout.samples` scored attempts at each task. Ends early if `stopped` returns True."""
-    requests = [
-        AttemptRequest(task, f"sampled/{task.id}", i, seed_of(seed, "sampled", task.id, i))
-        for task in tasks
-        for i in range(rollout.config.samples)
-    ]
-    attempts: list[Trajectory] = []
-    for start in range(0, len(requests), AT_ONCE):
-        if stopped():
-            break
-        some = await rollout.run(requests[start : start + AT_ONCE])
-        await score([t for t in some if t.failure is None])
-        attempts += some
-    return attempts
 
 
 async def with_own_prompts(

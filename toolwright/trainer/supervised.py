@@ -12,23 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from toolwright import tasks as task_sets
 from toolwright.agents.demonstration import demonstrator_like
 from toolwright.agents.rollout import most_turns
-from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.failures import UserError
 from toolwright.images import parts_of, texts_of
-from toolwright.learner.budget import TokenBudget, padded
-from toolwright.learner.forward import Statistics, learn
-from toolwright.learner.optimizer import Optimizer
-from toolwright.models.decoder import Decoder
-from toolwright.models.precision import loosen
+from toolwright.learner.objective import Likelihood
+from toolwright.learner.policy import Policy
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
@@ -51,10 +44,10 @@ Messages = Sequence[dict[str, Any]]
 def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     """Run a whole warm start. Returns the run folder; reinforcement learning starts from its `model/`."""
     if config.run.resume:
+        model = Path(config.run.dir) / str(config.run.name) / "model"
         raise UserError(
             "sft cannot resume, because it keeps no checkpoints; start again under another run.name, or "
-            "continue from its weights with "
-            "model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
+            f"continue from its weights with model.path={model}"
         )
     if config.engine.name != "native":
         raise UserError(f"engine.name={config.engine.name}: sft attempts tasks with the native engine only")
@@ -145,7 +138,15 @@ def _train(
         lines = [*prepared.lines, *prepared.decided.lines]
         if config.demonstrations != SAMPLED:
             lines.insert(0, f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
-        _steps(config, folder, decoder, tokenizer, judge, fitting, sampled, lines, command=command)
+        folder.begin(config, command=command, tokenizer=tokenizer)
+        student = Policy(
+            decoder,
+            config.optimizer,
+            total_updates=config.steps,
+            temperature=1.0,
+            **building.pass_settings(fitted),
+        )
+        _steps(config, folder, student, tokenizer, judge, fitting, sampled, lines)
 
 
 async def _written(
@@ -167,22 +168,18 @@ async def _written(
 def _steps(
     config: schema.SupervisedConfig,
     folder: RunFolder,
-    decoder: Decoder,
+    student: Policy,
     tokenizer: Tokenizer,
     judge: HeldOutJudge,
     fitting: list[Trajectory],
     sampled: list[Task],
     lines: Sequence[str],
-    *,
-    command: Sequence[str],
 ) -> None:
     """Learn from `fitting`, or from the attempts at `sampled` that the model solves."""
-    folder.begin(config, command=command, tokenizer=tokenizer)
-    student = Student(decoder, config, packs=judge.config.update.optimizer_state == "int8")
     log = StepLog(config, folder, command="sft", title=f"sft on {config.task.name}", steps=config.steps)
 
     def save() -> None:
-        folder.save_model(lambda fresh: building.export(decoder, tokenizer, fresh))
+        folder.save_model(lambda fresh: building.export(student.decoder, tokenizer, fresh))
 
     with log.surround(lines, remedy="start again") as interrupt:
         if judge.missing:
@@ -204,43 +201,14 @@ def _steps(
                 break
             started = time.perf_counter()
             with log.stage("update"):
-                metrics = student.update(Batch.pack([fitting[i] for i in order.take(config.batch)]))
+                batch = Batch.pack([fitting[i] for i in order.take(config.batch)])
+                found = student.update(replace(batch, columns={}), Likelihood())
+            metrics = {f"policy/{name}": value for name, value in found.items()}
             metrics["time/total_s"] = time.perf_counter() - started
             if step == config.steps:
                 save()  # first of all: a judge may fail
                 metrics.update(judge.held_out(folder, step))
             log.write(step, metrics)
-
-
-class Student:
-    """Learns the assistant's tokens by maximum likelihood."""
-
-    def __init__(self, decoder: Decoder, config: schema.SupervisedConfig, *, packs: bool = False) -> None:
-        """`packs`: keep the optimiser's state in eight bits."""
-        self.decoder = decoder
-        self.dtype = building.dtype_of(config.model)
-        self.budget = TokenBudget(config.micro_tokens, decoder, packs=packs)
-        loosen(decoder, self.dtype)
-        self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps, packs=packs)
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        return self.budget.fit(batch, lambda: self._update(batch))
-
-    def _update(self, batch: Batch) -> dict[str, float]:
-        self.optimizer.inner.zero_grad()  # of a pass that there was no room for
-        totals, losses = Totals.of(batch.mask), []
-
-        def loss_of(_: Batch, now: Statistics) -> Tensor:
-            loss = -now.log_prob.sum() / totals.tokens
-            losses.append(loss.detach())
-            return loss
-
-        for part in batch.split(self.budget.tokens, padded=padded(self.decoder, self.dtype)):
-            share = len(part.actions) / len(batch.actions)
-            learn(self.decoder, part, loss_of, temperature=1.0, dtype=self.dtype, share=share)
-        moved = self.optimizer.step()
-        loss_sum = float(torch.stack(losses).double().sum())
-        return {"policy/loss": loss_sum, **{f"policy/{name}": value for name, value in moved.items()}}
 
 
 def _from_attempts(config: schema.SupervisedConfig) -> bool:
