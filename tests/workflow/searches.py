@@ -32,8 +32,8 @@ def searched(
     parallel: int = 16,
     cost: float | None = None,
 ) -> SearchResult:
-    executor = SimulatedExecutor(seed=seed, count=12, latency_s=latency_s, parallel=parallel)
-    tasks = [task.id for task in executor.tasks()]
+    executor = SimulatedExecutor.of(seed, 12, latency_s=latency_s, parallel=parallel)
+    tasks = [task.id for task in executor.tasks]
     random.Random(seed).shuffle(tasks)
     selection: Selection
     if select == "aflow":

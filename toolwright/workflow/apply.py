@@ -9,7 +9,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.workflow import edits
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.check import kind_of
-from toolwright.workflow.edits import Accept, Add, Edit, NamedPrompt, Remove, Replace, Rewire
+from toolwright.workflow.edits import Add, Edit, NamedPrompt, Remove, Replace, Rewire
 from toolwright.workflow.graph import (
     ENTRY_POINT,
     PROBLEM,
@@ -35,8 +35,6 @@ def applied(workflow: Workflow, edit: Edit, prompts: Mapping[str, str] | None = 
     """
     known = {**(prompts or {}), **workflow.prompts}
     match edit:
-        case Accept():
-            return workflow
         case Add(into=False):
             made = _added_after(workflow, edit)
         case Add():
@@ -60,11 +58,9 @@ def legal(
     limits: WorkflowLimits | None = None,
     offers: Set[str] | None = None,
 ) -> dict[Edit, Workflow]:
-    """Every edit that leads to another workflow which may run, and that workflow; `accept` first.
-
-    Of edits that lead to workflows of one meaning, the first is kept.
-    """
-    found: dict[Edit, Workflow] = {Accept(): workflow}
+    """Every edit that leads to another workflow which may run, and that workflow. Of edits that lead to
+    equivalent workflows, the first is kept."""
+    found: dict[Edit, Workflow] = {}
     seen = {workflow.fingerprint}
     for edit in candidates(workflow, operators, prompts={**(prompts or {}), **workflow.prompts}):
         try:

@@ -23,28 +23,22 @@ if TYPE_CHECKING:
     from toolwright.workflow.config import WorkflowConfig
 
 
-COMMANDS = ("search", "train", "show", "export", "record")
-
-
 def main(argv: list[str]) -> int:
-    if argv[:1] == ["search"]:
-        from toolwright.config.launch import launch
-
-        words = ["--config-name" if word == "--config" else word for word in argv[1:]]
-        words = [word.replace("--config=", "--config-name=", 1) for word in words]
-        return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
-    if argv[:1] == ["show"]:
-        return show(argv[1:])
-    if argv[:1] == ["export"]:
-        return export(argv[1:])
-    if argv[:1] == ["train"]:
-        return train(argv[1:])
-    if argv[:1] == ["record"]:
-        return record(argv[1:])
+    commands = {"search": search, "train": train, "show": show, "export": export, "record": record}
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: toolwright workflow {' | '.join(COMMANDS)}\n\n{__doc__}")
+        print(f"usage: toolwright workflow {' | '.join(commands)}\n\n{__doc__}")
         return 0
-    raise UserError(f"unknown command `workflow {argv[0]}`; {nearest(argv[0], COMMANDS)}")
+    if argv[0] not in commands:
+        raise UserError(f"unknown command `workflow {argv[0]}`; {nearest(argv[0], commands)}")
+    return commands[argv[0]](argv[1:])
+
+
+def search(argv: list[str]) -> int:
+    from toolwright.config.launch import launch
+
+    words = ["--config-name" if word == "--config" else word for word in argv]
+    words = [word.replace("--config=", "--config-name=", 1) for word in words]
+    return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
 
 
 def start(config: WorkflowConfig, command: list[str]) -> None:

@@ -6,7 +6,6 @@
     replace NODE OPERATOR [with PROMPT]
     rewire NODE.PORT NODE.FIELD                     or `rewire output NODE.FIELD`
     set NODE prompt PROMPT                          or `set NODE repeat N`, `set NODE SETTING N`
-    accept                                          no further edit
 
 PROMPT is the name of one that is known, or NAME="text" for a new one.
 """
@@ -85,13 +84,7 @@ class Set:
         return f"set {self.node} {self.what} {self.value}"
 
 
-@dataclass(frozen=True)
-class Accept:
-    def __str__(self) -> str:
-        return "accept"
-
-
-Edit = Add | Remove | Replace | Rewire | Set | Accept
+Edit = Add | Remove | Replace | Rewire | Set
 
 
 def parse(text: str) -> Edit:
@@ -111,7 +104,6 @@ _FORMS = {
     "replace": "replace NODE OPERATOR [with PROMPT]",
     "rewire": "rewire NODE.PORT NODE.FIELD, or rewire output NODE.FIELD",
     "set": "set NODE prompt PROMPT, set NODE repeat N, or set NODE SETTING N",
-    "accept": "accept",
 }
 
 
@@ -151,8 +143,6 @@ def _edit(words: list[str]) -> Edit:
             return Set(node, "prompt", _prompt(prompt))
         case ["set", node, what, number]:
             return Set(node, what, _number(number))
-        case ["accept"]:
-            return Accept()
     raise ValueError("too many words, or too few")
 
 

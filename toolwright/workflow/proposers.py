@@ -14,7 +14,7 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.edits import Accept, NamedPrompt, Set, parse
+from toolwright.workflow.edits import NamedPrompt, Set, parse
 from toolwright.workflow.graph import Node, WorkflowLimits
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.operators import operator
@@ -77,13 +77,9 @@ class Editor:
     known: AbstractSet[str] | None = None  # fingerprints of the workflows that can be run; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
-        """Every legal edit except `accept`, as text, with the workflow it leads to."""
+        """Every legal edit, as text, with the workflow it leads to."""
         found = legal(workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers)
-        return {
-            str(edit): made
-            for edit, made in found.items()
-            if not isinstance(edit, Accept) and self.can_run(made)
-        }
+        return {str(edit): made for edit, made in found.items() if self.can_run(made)}
 
     def can_run(self, workflow: Workflow) -> bool:
         return self.known is None or workflow.fingerprint in self.known

@@ -13,7 +13,7 @@ from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.search_loop import WorkflowSearch
+from toolwright.workflow.search_loop import SearchRound, WorkflowSearch
 
 FOLDER = "searches"
 
@@ -40,16 +40,6 @@ class CandidateRow:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """The state of the search after a round."""
-
-    runs: int
-    cost: float
-    best: int
-    score: float
-
-
-@dataclass(frozen=True)
 class Record:
     setting: str
     select: str
@@ -57,7 +47,7 @@ class Record:
     best: int
     why: str  # it ended; empty while it goes on
     rows: Sequence[CandidateRow]
-    curve: Sequence[CurvePoint]
+    curve: Sequence[SearchRound]
     held_out: dict[str, float]  # scores on tasks that the search never saw, of `start` and `best`
 
     @classmethod
@@ -70,9 +60,8 @@ class Record:
             estimated = (score, sd, c.mean, len(c.runs), c.cost)
             wrong = (c.failure, c.failures)
             rows.append(CandidateRow(c.number, c.parent, c.edit, *estimated, *wrong, c.workflow.to_json()))
-        curve = [CurvePoint(r.runs, r.cost, r.best, r.score) for r in search.rounds]
         best = search.selection.best(search.tree).number
-        return cls(search.setting, select, search.budget.runs, best, why, rows, curve, held_out or {})
+        return cls(search.setting, select, search.budget.runs, best, why, rows, search.rounds, held_out or {})
 
     @property
     def start(self) -> CandidateRow:
@@ -114,7 +103,7 @@ class Record:
             told["rows"] = [
                 CandidateRow(**{name: row[name] for name in row.keys() & names}) for row in told["rows"]
             ]
-            told["curve"] = [CurvePoint(**point) for point in told["curve"]]
+            told["curve"] = [SearchRound(**point) for point in told["curve"]]
             return cls(**told)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"{path} cannot be read as a search: {error}") from None

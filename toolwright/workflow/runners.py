@@ -22,7 +22,7 @@ class LocalRunner:
 
     def __init__(self, executor: Executor, pool: ExperiencePool | None) -> None:
         self.setting, self.pool = executor.setting, pool
-        self.tasks = {task.id: task for task in executor.tasks()}
+        self.tasks = {task.id: task for task in executor.tasks}
         self._opened = executor.open()
         self._places = asyncio.Semaphore(executor.parallel)
         self._unpaid: list[Payment] = []
@@ -42,7 +42,7 @@ class LocalRunner:
         for again in range(RETRIES + 1):
             async with self._places:
                 try:
-                    (found,) = await self._opened(repeat).evaluate(workflow, [self.tasks[task]])
+                    found = await self._opened.run(workflow, self.tasks[task], repeat)
                 except BudgetSpent:
                     return None
             if found.counts:

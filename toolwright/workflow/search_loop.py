@@ -50,14 +50,12 @@ class SearchBudget:
 
 @dataclass(frozen=True)
 class SearchRound:
-    """The result of a round, for the display and the record."""
+    """The state of the search after a round."""
 
-    number: int
-    jobs: Sequence[Job]
-    best: int
-    score: float  # that the best is expected to have on other tasks
     runs: int
     cost: float
+    best: int
+    score: float  # that the best is expected to have on other tasks
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class WorkflowSearch:
         limits: WorkflowLimits | None = None,
         converge: bool = True,
         carried: Sequence[Proposal] = (),
-        watch: Callable[[WorkflowSearch, SearchRound], None] | None = None,
+        watch: Callable[[WorkflowSearch, Sequence[Job]], None] | None = None,
     ) -> None:
         self.name, self.setting, self.kind, self.seed = name, setting, kind, seed
         self.selection, self.proposer, self.runner, self.pool = selection, proposer, runner, pool
@@ -194,11 +192,10 @@ class WorkflowSearch:
         if self.pool is not None:
             self.pool.learn(self._experience(self.tree[job.candidate]) for job in jobs)
         best = self.selection.best(self.tree)
-        score = self.selection.expected(best)
         spent = self.tree.runs, self.tree.cost
-        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, *spent))
+        self.rounds.append(SearchRound(*spent, best.number, self.selection.expected(best)))
         if self.watch is not None:
-            self.watch(self, self.rounds[-1])
+            self.watch(self, jobs)
 
     def _check_start(self) -> None:
         """Refuse to go on if no run of the start came to an answer: the model or the start is at fault."""
