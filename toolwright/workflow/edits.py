@@ -90,15 +90,15 @@ Edit = Add | Remove | Replace | Rewire | Set
 def parse(text: str) -> Edit:
     """An edit from its words; a UserError says how it is written."""
     words = _words(text)
-    if not words or words[0] not in _FORMS:
-        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(_FORMS)}")
+    if not words or words[0] not in FORMS:
+        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(FORMS)}")
     try:
         return _edit(words)
     except ValueError:
-        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {_FORMS[words[0]]}") from None
+        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {FORMS[words[0]]}") from None
 
 
-_FORMS = {
+FORMS = {
     "add": "add OPERATOR after NODE [with PROMPT] [x N], or add OPERATOR into NODE [with PROMPT]",
     "remove": "remove NODE",
     "replace": "replace NODE OPERATOR [with PROMPT]",

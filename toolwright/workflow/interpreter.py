@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -162,7 +162,7 @@ class _Attempt:
             for name in missing:  # whoever asks for it next waits for the same
                 if name not in self._running:
                     self._running[name] = asyncio.ensure_future(self._compute(name))
-            await _all(self._running[name] for name in missing)
+            await asyncio.gather(*(asyncio.shield(self._running[name]) for name in missing))
         else:
             for name in missing:
                 if name not in self._values:
@@ -293,15 +293,6 @@ def seed_of(*names: object) -> int:
     """A seed that is a hash of names, whatever was drawn before."""
     told = "\x1f".join(map(str, names)).encode()
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest()) >> 1
-
-
-async def _all(running: Iterable[Coroutine[Any, Any, None] | asyncio.Future[None]]) -> None:
-    """Wait for all; the first failure is raised at once."""
-    waited = list(running)
-    if len(waited) == 1:
-        await asyncio.shield(waited[0])
-    elif waited:
-        await asyncio.gather(*(asyncio.shield(one) for one in waited))
 
 
 _LINES = 12  # of an error that the model is told

@@ -14,7 +14,7 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.edits import NamedPrompt, Set, parse
+from toolwright.workflow.edits import FORMS, NamedPrompt, Set, parse
 from toolwright.workflow.graph import Node, WorkflowLimits
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.operators import operator
@@ -106,12 +106,7 @@ Prompts that are known:
 {prompts}
 {failures}{experience}
 A change is one line of this language:
-  add OPERATOR after NODE [with PROMPT] [x N]
-  add OPERATOR into NODE [with PROMPT]
-  remove NODE
-  replace NODE OPERATOR [with PROMPT]
-  rewire NODE.PORT NODE.FIELD
-  set NODE prompt PROMPT | set NODE repeat N
+{forms}
 PROMPT is the name of a known one, or NAME="text" for a new one of yours. An ensemble compares N samples of
 the node before it (x N). Do not repeat what was tried.
 
@@ -194,6 +189,7 @@ class ChatProposer:
             operators="\n".join(f"  {name}: {_described(name)}" for name in self.editor.operators),
             prompts="\n".join(f"  {name} = {text!r}" for name, text in self.editor.prompts.items())
             or "  none",
+            forms="\n".join(f"  {form}" for form in FORMS.values()),
             failures="".join(map(self._failed, state.wrong[:SHOWN_WRONG])),
             experience="".join(map(_told, pairs)),
         )

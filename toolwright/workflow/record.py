@@ -64,6 +64,11 @@ class Record:
         return cls(search.setting, select, search.budget.runs, best, why, rows, search.rounds, held_out or {})
 
     @property
+    def runs(self) -> int:
+        """Runs of all candidates."""
+        return sum(row.runs for row in self.rows)
+
+    @property
     def start(self) -> CandidateRow:
         return self.rows[0]
 
@@ -130,9 +135,8 @@ MOST_CHILDREN = 4  # of a candidate, without --full: the best
 def summary(name: str, record: Record) -> str:
     """A summary of the search."""
     start, best = record.start, record.winner
-    runs = sum(row.runs for row in record.rows)
     lines = [
-        f"{name}: {len(record.rows)} candidates, {runs} runs, ended: {record.why or 'not yet'}",
+        f"{name}: {len(record.rows)} candidates, {record.runs} runs, ended: {record.why or 'not yet'}",
         *("    " + line for line in as_text(best.workflow).splitlines()),
         f"  start   {_score(start)}",
         f"  best    {_score(best)}  {100 * (best.score - start.score):+.1f} points; "

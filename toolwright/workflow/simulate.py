@@ -27,23 +27,15 @@ from toolwright.workflow.interpreter import CodeRun, seed_of
 from toolwright.workflow.operators import ensemble, generate, programs, review
 
 # Prompts that a search may pick from. In every world each has a worth: some of it is its own, some is drawn.
-PROMPTS: Mapping[str, str] = {
-    "STEPS_PROMPT": "Solve the problem step by step, and check every step before the next.\n",
-    "PLAN_PROMPT": "First write a short plan, then carry it out.\n",
-    "ESTIMATE_PROMPT": "Estimate the result first, then compute it, and compare the two.\n",
-    "BRIEF_PROMPT": "Give the result at once, without working.\n",
-    "TEACHER_PROMPT": "Explain the solution as a teacher would to a class.\n",
-    "EQUATIONS_PROMPT": "Write down what is known as equations and solve them.\n",
+_WORDS = {
+    "STEPS_PROMPT": (0.5, "Solve the problem step by step, and check every step before the next."),
+    "PLAN_PROMPT": (0.4, "First write a short plan, then carry it out."),
+    "ESTIMATE_PROMPT": (0.1, "Estimate the result first, then compute it, and compare the two."),
+    "BRIEF_PROMPT": (-0.6, "Give the result at once, without working."),
+    "TEACHER_PROMPT": (0.0, "Explain the solution as a teacher would to a class."),
+    "EQUATIONS_PROMPT": (0.3, "Write down what is known as equations and solve them."),
 }
-# What a prompt tends to do, whatever the model.
-_OWN_WORTH = {
-    "STEPS_PROMPT": 0.5,
-    "PLAN_PROMPT": 0.4,
-    "ESTIMATE_PROMPT": 0.1,
-    "BRIEF_PROMPT": -0.6,
-    "TEACHER_PROMPT": 0.0,
-    "EQUATIONS_PROMPT": 0.3,
-}
+PROMPTS: Mapping[str, str] = {name: f"{words}\n" for name, (_, words) in _WORDS.items()}
 
 
 class World:
@@ -86,7 +78,7 @@ class World:
     @lru_cache(maxsize=4096)  # noqa: B019
     def worth(self, words: str) -> float:
         """What a prompt is worth."""
-        own = next((worth for name, worth in _OWN_WORTH.items() if PROMPTS[name].strip() == words), 0.0)
+        own = next((worth for worth, known in _WORDS.values() if known == words), 0.0)
         noise = random.Random(seed_of("prompt", self.seed, words)).gauss(0.0, self.prompt_noise)
         return own + noise if words else 0.0
 
