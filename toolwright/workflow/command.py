@@ -14,6 +14,7 @@ Examples:
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
 from toolwright.cli import CommandParser
@@ -41,6 +42,13 @@ def search(argv: list[str]) -> int:
     return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
 
 
+def count(text: str) -> int:
+    """An option that is a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
+
+
 def start(config: WorkflowConfig, command: list[str]) -> None:
     from toolwright.workflow.launch import run
 
@@ -62,7 +70,7 @@ def train(argv: list[str]) -> int:
         "words", metavar="key=value", nargs="*", default=[], help="settings, as in `workflow search`"
     )
     parser.add_argument(
-        "--rounds", type=int, default=1, help="how many trainings, each between two searches (1)"
+        "--rounds", type=count, default=1, help="how many trainings, each between two searches (1)"
     )
     parser.add_argument("--train", metavar="key=value", nargs="*", default=[], help="settings, as in `train`")
     options = parser.parse_intermixed_args(argv)
@@ -89,9 +97,9 @@ def record(argv: list[str]) -> int:
         "words", metavar="key=value", nargs="*", default=[], help="settings, as in `workflow search`"
     )
     parser.add_argument(
-        "--workflows", type=int, default=48, help="how many workflows: the portfolio and edits of it (48)"
+        "--workflows", type=count, default=48, help="how many workflows: the portfolio and edits of it (48)"
     )
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each workflow on each task (1)")
+    parser.add_argument("--repeats", type=count, default=1, help="runs of each workflow on each task (1)")
     parser.add_argument("--minutes", type=float, default=60.0, help="minutes that it may take at most (60)")
     options = parser.parse_intermixed_args(argv)
     until = time.monotonic() + 60 * options.minutes

@@ -116,7 +116,8 @@ def load_tables(path: Path) -> dict[str, RecordedTable]:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             tables = [RecordedTable(**json.loads(line)) for line in file]
     except (OSError, EOFError, ValueError, TypeError) as error:
-        raise UserError(f"{path} holds no recorded tables: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} holds no recorded tables: {why}") from None
     return {table.name: table for table in tables}
 
 
