@@ -76,7 +76,8 @@ def test_a_cost_that_pays_for_nothing_is_reported(tmp_path: Path) -> None:
 def test_what_was_paid_before_does_not_count_for_the_cost(tmp_path: Path) -> None:
     pool = ExperiencePool(tmp_path / "pool.db")
     before = searched(pool, runs=60)
-    again = searched(pool, runs=60, cost=1e-6)
+    poor = SimulatedExecutor.of(3, 12, cost_limit=CostLimit(1e-7, str(tmp_path / "cost.db")))
+    again = searched(pool, runs=60, runner=LocalRunner(poor, pool))
     assert told(again) == told(before)
 
 

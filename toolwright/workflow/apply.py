@@ -178,7 +178,7 @@ def _removed(workflow: Workflow, node: Node) -> Workflow:
     before = _before(workflow, node)
     if before is not None:
         source = workflow.by_name[before.node]
-        if source.repeat > 1 and {name for name, _ in workflow.consumers[source.name]} == {node.name}:
+        if source.repeat > 1 and workflow.readers(source.name) == {node.name}:
             workflow = _with_node(workflow, replace(source, repeat=1))
     nodes = []
     for other in workflow.nodes:

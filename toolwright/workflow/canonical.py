@@ -21,13 +21,12 @@ _ROUNDS = 2  # of looking up and down the graph; workflows are far too small to 
 def fingerprint(plain: Workflow) -> str:
     """Hash a simplified workflow, nodes by their place and prompts by their text."""
     numbers = {name: place for place, name in enumerate(_order(plain))}
-    lists: list[Any] = [
-        _as_lists(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
-        for name in numbers
-    ]
-    lists.append(
-        [_piece(piece, lambda ref: [numbers.get(ref.node, TASK), ref.field]) for piece in plain.output]
-    )
+
+    def shown(ref: Ref) -> list[Any]:
+        return [numbers.get(ref.node, TASK), ref.field]
+
+    lists: list[Any] = [_as_lists(plain, plain.by_name[name], shown) for name in numbers]
+    lists.append([_piece(piece, shown) for piece in plain.output])
     return hashlib.sha256(json.dumps(lists).encode()).hexdigest()[:24]
 
 

@@ -66,13 +66,11 @@ def _names(workflow: Workflow) -> Iterator[str]:
 
 def _node(workflow: Workflow, node: Node, limits: WorkflowLimits) -> Iterator[str]:
     where = f"node {node.name!r}"
-    if not is_known(node.operator):
-        try:
-            operator(node.operator)
-        except UserError as error:
-            yield f"{where}: {error}"
+    try:
+        kind = node.kind
+    except UserError as error:
+        yield f"{where}: {error}"
         return
-    kind = node.kind
     for name in node.inputs:
         if name not in kind.ports:
             yield f"{where}: {node.operator} has no input {name!r}; {nearest(name, kind.ports)}"

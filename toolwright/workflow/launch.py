@@ -30,7 +30,7 @@ from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import ChatProposer, Editor, UniformProposer
 from toolwright.workflow.record import FOLDER, Record, summary
 from toolwright.workflow.runners import LocalRunner, RayRunner
-from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, WorkflowSearch
+from toolwright.workflow.search_loop import Proposer, WorkflowSearch
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
 from toolwright.workflow.tree import Job, Proposal, schedule
 
@@ -84,18 +84,18 @@ class SearchRun:
                 proposer=self._proposer(name, executor, opened),
                 runner=runner,
                 pool=self.pool,
-                budget=SearchBudget(config.search.runs, cost),
+                runs=config.search.runs,
                 seed=config.run.seed,
                 limits=executor.limits,
                 converge=config.search.converge,
                 watch=lambda search, jobs: self._watch(name, search, jobs, journal),
             )
-            found = await search.go()
-            held_out = await self._held_out(name, found)
-        record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
+            await search.go()
+            held_out = await self._held_out(name, search)
+        record = Record.of(search, select=config.search.select, held_out=held_out)
         record.save(self._file(name))
         journal.write(search, range(len(search.tree)))  # later runs change earlier scores
-        write_files(self.folder.path / "best" / stem(name), found.best.workflow, data_set=named(name))
+        write_files(self.folder.path / "best" / stem(name), search.best.workflow, data_set=named(name))
         return record
 
     def _runner(self, executor: Executor) -> LocalRunner | RayRunner:
@@ -146,7 +146,7 @@ class SearchRun:
             chat, editor, self.pool, search=search, proposals=own.proposals, tasks=executor.tasks
         )
 
-    async def _held_out(self, name: str, found: SearchResult) -> dict[str, float]:
+    async def _held_out(self, name: str, search: WorkflowSearch) -> dict[str, float]:
         """Score the start and the best on tasks that no candidate has seen, outside the budget."""
         if name not in self.judges:
             return {}
@@ -155,7 +155,7 @@ class SearchRun:
         runs = schedule(list(runner.tasks), 1)
         scores = {}
         try:
-            for who, candidate in (("start", found.tree.start), ("best", found.best)):
+            for who, candidate in (("start", search.tree.start), ("best", search.best)):
                 made = await runner.run(candidate.workflow, runs)
                 scores[who] = fmean(payment.score for payment in made.values())
         finally:
@@ -167,8 +167,8 @@ class SearchRun:
         Record.of(search, select=self.config.search.select).save(self._file(name))
         journal.write(search, (job.candidate for job in jobs))
         round = search.rounds[-1]
-        best, start = search.tree[round.best], search.tree.start
-        from_start = search.selection.score(best)[0] - search.selection.score(start)[0]
+        scores = search.scores
+        from_start = scores[round.best][0] - scores[0][0]
         self.folder.metrics.append(
             len(search.rounds),
             {

@@ -223,19 +223,18 @@ class ExperiencePool:
     def _experiences(self, rest: str, values: Sequence[Any]) -> list[Experience]:
         return [Experience(*row) for row in self._read(f"SELECT * FROM experiences {rest}", values)]
 
-    def _read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        if self._store is not None:
-            return self._store.read(query, values)
+    def _read(self, query: str, values: Sequence[Any] = ()) -> Any:
         return self._ask("read", query, list(values))
 
-    def _write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> int:
-        if self._store is not None:
-            return self._store.write(table, rows, over=over)
-        return int(self._ask("write", table, list(rows), over=over))
+    def _write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> Any:
+        return self._ask("write", table, list(rows), over=over)
 
     _owner: Any = None
 
     def _ask(self, method: str, *args: Any, **named: Any) -> Any:
+        """Call the store here, or the actor in front of it."""
+        if self._store is not None:
+            return getattr(self._store, method)(*args, **named)
         import ray
 
         if self._owner is None:

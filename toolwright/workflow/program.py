@@ -70,17 +70,10 @@ class Workflow:
         visit(refs_of(self.output), ())
         return tuple(found.values())
 
-    @cached_property
-    def consumers(self) -> dict[str, list[tuple[str, str]]]:
-        """For each node, the nodes and ports that read it; the output is `("", "output")`."""
-        found: dict[str, list[tuple[str, str]]] = {node.name: [] for node in self.nodes}
-        for node in self.nodes:
-            for port, pieces in node.inputs.items():
-                for ref in refs_of(pieces):
-                    found.setdefault(ref.node, []).append((node.name, port))
-        for ref in refs_of(self.output):
-            found.setdefault(ref.node, []).append(("", "output"))
-        return found
+    def readers(self, name: str) -> set[str]:
+        """The nodes that read a node; "" stands for the output."""
+        reading = [("", refs_of(self.output)), *((node.name, node.refs) for node in self.nodes)]
+        return {reader for reader, refs in reading if any(ref.node == name for ref in refs)}
 
     @cached_property
     def scopes(self) -> dict[str, Scope]:

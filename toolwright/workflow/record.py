@@ -13,7 +13,7 @@ from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.search_loop import SearchRound, WorkflowSearch
+from toolwright.workflow.search_loop import CurvePoint, WorkflowSearch
 
 FOLDER = "searches"
 
@@ -47,21 +47,19 @@ class Record:
     best: int
     why: str  # it ended; empty while it goes on
     rows: Sequence[CandidateRow]
-    curve: Sequence[SearchRound]
+    curve: Sequence[CurvePoint]
     held_out: dict[str, float]  # scores on tasks that the search never saw, of `start` and `best`
 
     @classmethod
-    def of(
-        cls, search: WorkflowSearch, *, select: str, why: str = "", held_out: dict[str, float] | None = None
-    ) -> Record:
-        rows = []
+    def of(cls, search: WorkflowSearch, *, select: str, held_out: dict[str, float] | None = None) -> Record:
+        rows, scores = [], search.scores
         for c in search.tree:
-            score, sd = search.selection.score(c) if c.runs else (0.0, 0.0)
+            score, sd = scores.get(c.number, (0.0, 0.0))
             estimated = (score, sd, c.mean, len(c.runs), c.cost)
             wrong = (c.failure, c.failures)
             rows.append(CandidateRow(c.number, c.parent, c.edit, *estimated, *wrong, c.workflow.to_json()))
-        best = search.selection.best(search.tree).number
-        return cls(search.setting, select, search.budget.runs, best, why, rows, search.rounds, held_out or {})
+        about = (search.setting, select, search.runs, search.best.number, search.why)
+        return cls(*about, rows, search.rounds, held_out or {})
 
     @property
     def runs(self) -> int:
@@ -108,7 +106,7 @@ class Record:
             told["rows"] = [
                 CandidateRow(**{name: row[name] for name in row.keys() & names}) for row in told["rows"]
             ]
-            told["curve"] = [SearchRound(**point) for point in told["curve"]]
+            told["curve"] = [CurvePoint(**point) for point in told["curve"]]
             return cls(**told)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"{path} cannot be read as a search: {error}") from None

@@ -95,8 +95,7 @@ class _Writer:
         """A choice that is the output and nothing else: each of its branches returns."""
         match self.workflow.output:
             case (Ref(node=name),) if name in self.workflow.by_name:
-                node = self.workflow.by_name[name]
-                if node.operator == CHOOSE and self.workflow.consumers[name] == [("", "output")]:
+                if self.workflow.by_name[name].operator == CHOOSE and self.workflow.readers(name) == {""}:
                     return name
         return None
 
