@@ -58,7 +58,7 @@ from toolwright.workflow.portfolio import Portfolio
 from toolwright.workflow.prior import Prior, ScoredWorkflows
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
-from toolwright.workflow.search_loop import SearchBudget, SearchResult, WorkflowSearch
+from toolwright.workflow.search_loop import WorkflowSearch
 from toolwright.workflow.selection import GuidedSelection, build_selection
 from toolwright.workflow.simulate import PROMPTS
 from toolwright.workflow.table import RecordedTable, load_tables
@@ -198,7 +198,7 @@ def tables(path: Path) -> list[tuple[RecordedTable, Editor]]:
 
 def searched(
     world: DrawnWorld | RecordedWorld, row: Row, *, budget: int, unit: str, prior: Prior | None
-) -> SearchResult:
+) -> WorkflowSearch:
     search = SearchConfig.model_validate({**row.settings, "select": row.select, "runs": budget})
     if isinstance(world, RecordedWorld):
         most_repeats = {"repeats": min(search.guided.repeats, world.table.repeats)}
@@ -210,10 +210,12 @@ def searched(
     selection = build_selection(search, tasks, carried=len(carried), prior=prior)
     if not row.races:
         assert isinstance(selection, GuidedSelection)
-        own = {"runs": selection.runs, "opening": selection.opening, "carried": selection.carried}
-        selection = OneShare(selection.settings, tasks, prior=prior, **own)
+        own = selection
+        selection = OneShare(
+            own.settings, tasks, prior=prior, runs=own.runs, opening=own.opening, carried=own.carried
+        )
 
-    async def go() -> SearchResult:
+    async def go() -> WorkflowSearch:
         found = WorkflowSearch(
             name=world.setting,
             setting=world.setting,
@@ -224,7 +226,7 @@ def searched(
             proposer=UniformProposer(world.editor) if row.edits else NoEdits(),
             runner=WorldRunner(world, unit=unit, most=math.inf if most is None else most),
             pool=None,
-            budget=SearchBudget(budget if most is None else 5 * budget, most),
+            runs=budget if most is None else 5 * budget,
             seed=world.seed,
             converge=False,
         )
@@ -270,7 +272,7 @@ def scored(table: RecordedTable) -> ScoredWorkflows:
     return ScoredWorkflows(table.kind, features(single_call()), list(zip(found, means, runs, strict=True)))
 
 
-def learn(pool: ExperiencePool, world: DrawnWorld, found: SearchResult) -> None:
+def learn(pool: ExperiencePool, world: DrawnWorld, found: WorkflowSearch) -> None:
     from toolwright.workflow.pool import Experience
 
     start = found.tree.start.fingerprint
@@ -364,7 +366,9 @@ def mean(rows: Sequence[Sequence[float]]) -> float:
 
 
 def ratio(pairs: Sequence[Sequence[float]]) -> float:
-    return statistics.fmean(p[0] for p in pairs) / max(1e-9, statistics.fmean(p[1] for p in pairs))
+    """Of mean gains; infinite where the other gained nothing."""
+    other = statistics.fmean(p[1] for p in pairs)
+    return statistics.fmean(p[0] for p in pairs) / other if other > 0 else math.inf
 
 
 def interval(rows: Sequence[Sequence[float]], statistic: Any, *, draws: int = 2000) -> tuple[float, float]:

@@ -44,7 +44,7 @@ def test_any_number_of_workers_finds_what_one_process_finds(count: int, cluster:
     alone = searched(None, runs=120)
     pool = ExperiencePool(tmp_path / "pool.db")
     served = pool.serve(f"pool-{tmp_path.name}")
-    crew = Counted(SimulatedExecutor(seed=3, count=12), served, count)
+    crew = Counted(SimulatedExecutor.of(3, 12), served, count)
     found = searched(pool, runs=120, runner=crew)
     asyncio.run(crew.workers.close())
     assert told(found) == told(alone)
@@ -58,9 +58,9 @@ def test_four_workers_wait_for_a_remote_model_side_by_side(cluster: Any, tmp_pat
     seconds = {}
     for count in (1, 4):
         pool = ExperiencePool(tmp_path / f"{count}.db")
-        executor = SimulatedExecutor(seed=3, count=20, latency_s=3.0, parallel=2)
+        executor = SimulatedExecutor.of(3, 20, latency_s=3.0, parallel=2)
         workers = RayRunner(executor, pool, count=count)
-        runs = schedule([task.id for task in executor.tasks()], 1)
+        runs = schedule([task.id for task in executor.tasks], 1)
 
         async def made(workers: RayRunner, runs: Sequence[Run]) -> float:
             await asyncio.gather(*(workers.run(single_call(), [run]) for run in runs[:4]))  # all have started
@@ -77,9 +77,9 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
     import ray
 
     pool = ExperiencePool(tmp_path / "pool.db")
-    executor = SimulatedExecutor(seed=3, count=24, latency_s=0.2, parallel=2)
+    executor = SimulatedExecutor.of(3, 24, latency_s=0.2, parallel=2)
     workers = RayRunner(executor, pool, count=1)
-    runs = schedule([task.id for task in executor.tasks()], 1)
+    runs = schedule([task.id for task in executor.tasks], 1)
 
     async def made() -> dict[Run, Payment]:
         running = asyncio.create_task(workers.run(single_call(), runs))
@@ -96,9 +96,9 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
 
 def test_workers_spend_from_one_purse_and_do_not_pass_it_together(cluster: Any, tmp_path: Path) -> None:
     cost_limit = CostLimit(0.02, str(tmp_path / "cost.db"))
-    executor = SimulatedExecutor(seed=3, count=60, latency_s=0.01, cost_limit=cost_limit.serve())
+    executor = SimulatedExecutor.of(3, 60, latency_s=0.01, cost_limit=cost_limit.serve())
     workers = RayRunner(executor, ExperiencePool(tmp_path / "pool.db"), count=2)
-    runs = schedule([task.id for task in executor.tasks()], 2)
+    runs = schedule([task.id for task in executor.tasks], 2)
 
     async def made() -> dict[Run, Payment]:
         try:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from toolwright.config.schema import Reward
 from toolwright.rewards import Scorer
+from toolwright.trajectory import Task
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
-from toolwright.workflow.evaluate import TaskEvaluator
+from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
 from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits, refs_of, swapped
 from toolwright.workflow.interpreter import WorkflowInterpreter
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
+
+OPERATORS = ("Custom", "AnswerGenerate", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
 
 
 def built(*edits: str) -> Workflow:
@@ -52,11 +56,20 @@ DIVERSE = (
 def simulated(
     seed: int, *, latency_s: float = 0.0, limits: WorkflowLimits | None = None
 ) -> tuple[World, TaskEvaluator]:
-    world = World.drawn(seed)
+    world = World(seed)
     interpreter = WorkflowInterpreter(
         SimulatedChat(world, latency_s=latency_s), runner=SimulatedRunner(), limits=limits
     )
     return world, TaskEvaluator(interpreter, Scorer(Reward(), default="numeric"))
+
+
+def evaluated(evaluator: TaskEvaluator, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
+    """One outcome a task, in order, all of them made side by side."""
+
+    async def go() -> list[WorkflowOutcome]:
+        return await asyncio.gather(*(evaluator.evaluate(workflow, task) for task in tasks))
+
+    return asyncio.run(go())
 
 
 def renamed(workflow: Workflow, names: dict[str, str]) -> Workflow:

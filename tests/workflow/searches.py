@@ -13,7 +13,7 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.runners import LocalRunner
-from toolwright.workflow.search_loop import Proposer, Runner, SearchBudget, SearchResult, WorkflowSearch
+from toolwright.workflow.search_loop import Proposer, Runner, WorkflowSearch
 from toolwright.workflow.selection import AflowSelection, GuidedSelection, Selection
 from toolwright.workflow.tree import schedule
 
@@ -30,10 +30,9 @@ def searched(
     proposer: Proposer | None = None,
     runner: Runner | None = None,
     parallel: int = 16,
-    cost: float | None = None,
-) -> SearchResult:
-    executor = SimulatedExecutor(seed=seed, count=12, latency_s=latency_s, parallel=parallel)
-    tasks = [task.id for task in executor.tasks()]
+) -> WorkflowSearch:
+    executor = SimulatedExecutor.of(seed, 12, latency_s=latency_s, parallel=parallel)
+    tasks = [task.id for task in executor.tasks]
     random.Random(seed).shuffle(tasks)
     selection: Selection
     if select == "aflow":
@@ -41,7 +40,7 @@ def searched(
     else:
         selection = GuidedSelection(Guided(first=6, repeats=2), tasks)
 
-    async def go() -> SearchResult:
+    async def go() -> WorkflowSearch:
         search = WorkflowSearch(
             name="test",
             setting=executor.setting,
@@ -51,7 +50,7 @@ def searched(
             proposer=proposer or UniformProposer(Editor(OPERATORS)),
             runner=runner or LocalRunner(executor, pool),
             pool=pool,
-            budget=SearchBudget(runs, cost),
+            runs=runs,
             seed=seed,
         )
         return await search.go()
@@ -59,7 +58,7 @@ def searched(
     return asyncio.run(go())
 
 
-def told(found: SearchResult) -> list[tuple[object, ...]]:
+def told(found: WorkflowSearch) -> list[tuple[object, ...]]:
     """All that two equal searches agree on."""
     return [
         (c.number, c.parent, c.edit, c.fingerprint, sorted(c.runs), round(c.mean, 9), c.failure)

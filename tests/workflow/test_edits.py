@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.workflow.programs import DIVERSE, built, ensemble, walks
+from tests.workflow.programs import DIVERSE, OPERATORS, built, walks
 from toolwright.failures import UserError
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.edits import Accept, Add, NamedPrompt, parse
+from toolwright.workflow.edits import Add, NamedPrompt, parse
 from toolwright.workflow.graph import WorkflowLimits
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.simulate import OPERATORS, PROMPTS
+from toolwright.workflow.simulate import PROMPTS
 
 TWO = dict(list(PROMPTS.items())[:2])
 
@@ -36,12 +36,6 @@ def test_what_is_legal_reads_back_runs_and_changes_something(places: list[int]) 
         after = found[edit]
         assert workflow.to_json() == before
         workflow = after
-
-
-def test_accept_comes_first_and_changes_nothing() -> None:
-    edit, after = next(iter(legal(ensemble(), OPERATORS).items()))
-    assert edit == Accept()
-    assert after == ensemble()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +104,6 @@ def test_a_new_prompt_comes_with_its_text() -> None:
         ("add Custom after solve x many", "add OPERATOR after NODE"),
         ("remove", "remove NODE"),
         ("rewire solve task", "is not a reference"),
-        ("accept this", "accept"),
         ("set solve prompt 7", "set NODE prompt PROMPT"),
         ("add Custom after nobody", "there is no node 'nobody'"),
         ("add Review after solve", "add Revise, which brings a review"),

@@ -74,7 +74,7 @@ def given(task: Task) -> dict[str, Any]:
     "name", ["ensemble of two kinds", "vote of 3 programs", "program, then check", *CODE]
 )
 def test_the_python_file_says_what_the_interpreter_says(name: str) -> None:
-    world = World.drawn(3, code=name in CODE)
+    world = World(3, code=name in CODE)
     tasks = world.tasks(4)
     module = loaded(as_python(PORTFOLIO[name], model="m"), world)
 
@@ -87,7 +87,7 @@ def test_the_python_file_says_what_the_interpreter_says(name: str) -> None:
 @pytest.mark.parametrize("name", ["ensemble of two kinds", "think, then program", "review and revise", *CODE])
 def test_the_langgraph_says_what_the_interpreter_says(name: str) -> None:
     pytest.importorskip("langgraph", reason="LangGraph is not installed")
-    world = World.drawn(3, code=name in CODE)
+    world = World(3, code=name in CODE)
     tasks = world.tasks(4)
     graph = loaded(as_langgraph(PORTFOLIO[name], model="m"), world).build()
 

@@ -8,13 +8,13 @@ import random
 import pytest
 from hypothesis import given, settings
 
-from tests.workflow.programs import DIVERSE, built, ensemble, renamed, walks
+from tests.workflow.programs import DIVERSE, OPERATORS, built, ensemble, renamed, walks
 from toolwright.failures import UserError
 from toolwright.workflow.apply import legal
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.simulate import OPERATORS, PROMPTS
+from toolwright.workflow.simulate import PROMPTS
 
 
 def walked(places: list[int]) -> Workflow:

@@ -45,8 +45,8 @@ def test_the_cost_is_kept_to_the_call_and_remembered_by_a_search_that_goes_on(tm
 
 def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
     """Forty samples at once, of which the budget pays for a few."""
-    executor = SimulatedExecutor(
-        seed=3, count=2, latency_s=0.01, cost_limit=CostLimit(0.004, str(tmp_path / "cost.db"))
+    executor = SimulatedExecutor.of(
+        3, 2, latency_s=0.01, cost_limit=CostLimit(0.004, str(tmp_path / "cost.db"))
     )
     wide = Node("solve", "Custom", {"input": (Ref("task", "problem"),)}, repeat=10)
     asked = {"problem": (Ref("task", "problem"),), "solutions": (Ref("solve", "response"),)}
@@ -67,7 +67,7 @@ def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
 
 
 def test_a_cost_that_pays_for_nothing_is_reported(tmp_path: Path) -> None:
-    executor = SimulatedExecutor(seed=3, count=12, cost_limit=CostLimit(1e-7, str(tmp_path / "cost.db")))
+    executor = SimulatedExecutor.of(3, 12, cost_limit=CostLimit(1e-7, str(tmp_path / "cost.db")))
     with pytest.raises(UserError, match="does not pay for one run of the start"):
         searched(None, runner=LocalRunner(executor, None))
     assert SpendingBudget(file=tmp_path / "cost.db").spent.calls == 0
@@ -76,7 +76,8 @@ def test_a_cost_that_pays_for_nothing_is_reported(tmp_path: Path) -> None:
 def test_what_was_paid_before_does_not_count_for_the_cost(tmp_path: Path) -> None:
     pool = ExperiencePool(tmp_path / "pool.db")
     before = searched(pool, runs=60)
-    again = searched(pool, runs=60, cost=1e-6)
+    poor = SimulatedExecutor.of(3, 12, cost_limit=CostLimit(1e-7, str(tmp_path / "cost.db")))
+    again = searched(pool, runs=60, runner=LocalRunner(poor, pool))
     assert told(again) == told(before)
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.workflow import programs
 from tests.workflow.programs import built, ensemble, simulated
 from toolwright.config.schema import Reward
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
@@ -169,15 +170,9 @@ def test_what_the_user_must_mend_is_raised(error: Exception) -> None:
         ran(ensemble(), raising(error))
 
 
-def test_a_spent_budget_ends_all_tasks_and_is_raised_as_it_is() -> None:
-    tasks = [Task(f"t{i}", TASK.prompt, "42", "numeric") for i in range(5)]
-    with pytest.raises(BudgetSpent):
-        evaluated(single_call(), raising(BudgetSpent("all of it")), tasks)
-
-
 def evaluated(workflow: Workflow, chat: Says, tasks: list[Task], **how: Any) -> list[WorkflowOutcome]:
     evaluator = TaskEvaluator(WorkflowInterpreter(chat), Scorer(Reward(), default="numeric"), **how)
-    return asyncio.run(evaluator.evaluate(workflow, tasks))
+    return programs.evaluated(evaluator, workflow, tasks)
 
 
 def test_a_workflow_that_cannot_run_is_refused_without_a_call() -> None:
@@ -260,7 +255,7 @@ def test_a_review_is_read_with_doubt(said: str, right: bool) -> None:
 
 def test_simulated_worlds_run_through_the_same_interpreter() -> None:
     world, evaluator = simulated(1, limits=WorkflowLimits(calls=1))
-    outcomes = asyncio.run(evaluator.evaluate(ensemble(), world.tasks(2)))
+    outcomes = programs.evaluated(evaluator, ensemble(), world.tasks(2))
     assert all("refused" in outcome.failure for outcome in outcomes)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -256,14 +255,3 @@ def test_the_opening_takes_a_quarter_of_the_budget(name: str) -> None:
         assert len(selection.first_runs(Candidate(0, single_call()))) == 5
     else:
         assert isinstance(selection, AflowSelection)
-
-
-def test_it_has_converged_when_no_late_candidate_can_be_better() -> None:
-    tree = grown([0.9] + [0.0] * 4, start=0.1)
-    selection = GuidedSelection(Guided(patience=3, tolerance=0.01), ordered())
-    selection.look(tree)
-    assert selection.converged(tree)
-    scored(tree[5], 0.9, runs=11)
-    selection.look(tree)
-    assert not selection.converged(tree)
-    assert np.isfinite(selection.score(tree[5])[0])

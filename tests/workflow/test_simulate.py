@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from tests.workflow.programs import DIVERSE, built, ensemble, mean, renamed, simulated
+from tests.workflow.programs import DIVERSE, built, ensemble, evaluated, mean, renamed, simulated
 from toolwright.failures import UserError
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
-from toolwright.workflow.interpreter import CodeSandbox, WorkflowInterpreter
+from toolwright.workflow.interpreter import CodeSandbox, Trace, WorkflowInterpreter
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.simulate import SimulatedChat, SimulatedRunner, World
 
@@ -27,7 +27,7 @@ FLOWS = {
 
 def outcomes(workflow: Workflow, seed: int, count: int, **how: float) -> list[WorkflowOutcome]:
     world, evaluator = simulated(seed, **how)  # type: ignore[arg-type]
-    return asyncio.run(evaluator.evaluate(workflow, world.tasks(count)))
+    return evaluated(evaluator, workflow, world.tasks(count))
 
 
 def same(one: list[WorkflowOutcome], other: list[WorkflowOutcome]) -> bool:
@@ -45,8 +45,8 @@ def test_neither_order_nor_company_changes_an_outcome(name: str) -> None:
     world, evaluator = simulated(3)
 
     async def backwards() -> list[WorkflowOutcome]:
-        found = [await evaluator.evaluate(flow, [task]) for task in reversed(world.tasks(12))]
-        return [one for (one,) in reversed(found)]
+        found = [await evaluator.evaluate(flow, task) for task in reversed(world.tasks(12))]
+        return found[::-1]
 
     assert same(alone, asyncio.run(backwards()))
     other = renamed(flow, {node.name: f"n{place}" for place, node in enumerate(flow.nodes)})
@@ -54,7 +54,7 @@ def test_neither_order_nor_company_changes_an_outcome(name: str) -> None:
 
 
 def test_a_step_draws_the_same_in_every_workflow_that_takes_it() -> None:
-    world = World.drawn(5)
+    world = World(5)
     traces = {}
     for name in ("single", "ensemble", "program"):
         interpreter = WorkflowInterpreter(SimulatedChat(world), runner=SimulatedRunner())
@@ -75,9 +75,9 @@ def test_there_is_something_to_find() -> None:
 
 
 def test_worlds_differ_and_splits_share_no_task() -> None:
-    assert World.drawn(1) != World.drawn(2)
-    assert World.drawn(1) == World.drawn(1)
-    world = World.drawn(1)
+    assert vars(World(1)) != vars(World(2))
+    assert vars(World(1)) == vars(World(1))
+    world = World(1)
     validation, test = (
         {task.id for task in world.tasks(50, split=split)} for split in ("validation", "test")
     )
@@ -91,7 +91,11 @@ def test_errors_of_one_task_go_together() -> None:
     world, evaluator = simulated(2)
     flow, tasks = ensemble(count=2), world.tasks(300)
     truth = {task.id: task.ground_truth for task in tasks}
-    traces = asyncio.run(evaluator.traces(flow, tasks))
+
+    async def ran() -> list[Trace]:
+        return [await evaluator.interpreter.run(flow, task) for task in tasks]
+
+    traces = asyncio.run(ran())
     pairs = [
         [f"is {truth[trace.task_id]}" in call.reply for call in trace.calls if call.node == "solve"]
         for trace in traces
@@ -104,16 +108,14 @@ def test_errors_of_one_task_go_together() -> None:
 TESTED = applied(single_call("CustomCodeGenerate"), parse("add Test after solve"))
 
 
-@pytest.mark.parametrize(
-    ("world", "flow"), [(World.drawn(4), FLOWS["program"]), (World.drawn(4, code=True), TESTED)]
-)
+@pytest.mark.parametrize(("world", "flow"), [(World(4), FLOWS["program"]), (World(4, code=True), TESTED)])
 def test_the_simulated_sandbox_says_what_the_real_one_does(world: World, flow: Workflow) -> None:
 
     async def with_runner(runner: SimulatedRunner | CodeSandbox) -> list[WorkflowOutcome]:
         _, template = simulated(4)
         evaluator = TaskEvaluator(WorkflowInterpreter(SimulatedChat(world), runner=runner), template.scorer)
         try:
-            return await evaluator.evaluate(flow, world.tasks(6))
+            return [await evaluator.evaluate(flow, task) for task in world.tasks(6)]
         finally:
             await runner.close()
 
@@ -126,13 +128,13 @@ def test_the_simulated_sandbox_says_what_the_real_one_does(world: World, flow: W
 def test_tests_find_most_of_what_is_wrong_with_code() -> None:
     found = []
     for seed in range(5):
-        world = World.drawn(seed, code=True)
+        world = World(seed, code=True)
         _, template = simulated(seed)
         evaluator = TaskEvaluator(
             WorkflowInterpreter(SimulatedChat(world), runner=SimulatedRunner()), template.scorer
         )
         first, tested = (
-            asyncio.run(evaluator.evaluate(flow, world.tasks(80)))
+            evaluated(evaluator, flow, world.tasks(80))
             for flow in (single_call("CustomCodeGenerate"), TESTED)
         )
         found.append(mean(o.score for o in tested) - mean(o.score for o in first))
@@ -143,7 +145,7 @@ def test_tests_find_most_of_what_is_wrong_with_code() -> None:
 def test_a_model_of_another_world_is_not_asked() -> None:
     _, evaluator = simulated(1)
     with pytest.raises(UserError, match="world 1 was asked"):
-        asyncio.run(evaluator.evaluate(single_call(), World.drawn(2).tasks(1)))
+        evaluated(evaluator, single_call(), World(2).tasks(1))
 
 
 def test_many_evaluations_take_little_time() -> None:

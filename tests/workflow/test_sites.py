@@ -42,12 +42,13 @@ def executor(tmp_path: Path) -> ChatExecutor:
     (tmp_path / "own.py").write_text(CHAT)
     task = Task("t", [{"role": "user", "content": "1+1?"}], "2", "numeric")
     return ChatExecutor(
-        name="own",
-        chosen=(task,),
+        setting="own",
+        kind="math",
+        tasks=[task],
+        operators=(),
+        prompts={},
+        offers=frozenset(),
         scorer="numeric",
-        found=frozenset(),
-        split="test",
-        data="digest",
         chat=ChatSettings(provider=f"{tmp_path}/own.py:Chat", model="m", price=0).model_dump_json(),  # type: ignore[arg-type]
         temperature=0.0,
         max_tokens=8,

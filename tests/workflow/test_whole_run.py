@@ -182,6 +182,23 @@ def test_other_searches_teach_a_small_budget_alone(run: Path, tmp_path: Path) ->
     assert not (tmp_path / "large/prior_math.json").exists()
 
 
+@pytest.mark.parametrize("form", ["python", "aflow"])
+def test_an_export_that_cannot_be_written_is_one_sentence(
+    form: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "taken"
+    place.mkdir() if form == "python" else place.write_text("a file")
+    assert main(["workflow", "export", str(run), "--as", form, "--out", str(place)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "taken cannot be written" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_recording_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workflow", "record", str(tmp_path / "tables.json.gz"), "--repeats", "0"]) == 2
+    assert "expected a whole number from 1 on, found '0'" in capsys.readouterr().err
+
+
 def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     words = [
         *QUICK,
@@ -205,8 +222,8 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
         (["search.start=nowhere.json"], "nowhere.json"),
         (["search.operators=[Custom,ScEnsembel]"], "did you mean 'ScEnsemble'?"),
         ([*RECORDED, "data=[gsm9k]"], "did you mean 'gsm8k'?"),
-        ([f"search.pool={__file__}"], "not an experience pool"),
-        (["search.pool=/dev/null/pool.db"], "not an experience pool"),
+        ([f"search.pool={__file__}"], "cannot be used as an experience pool"),
+        (["search.pool=/dev/null/pool.db"], "cannot be used as an experience pool"),
     ],
 )
 def test_mistakes_are_reported_before_anything_is_written(

@@ -9,7 +9,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.workflow import edits
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.check import kind_of
-from toolwright.workflow.edits import Accept, Add, Edit, NamedPrompt, Remove, Replace, Rewire
+from toolwright.workflow.edits import Add, Edit, NamedPrompt, Remove, Replace, Rewire
 from toolwright.workflow.graph import (
     ENTRY_POINT,
     PROBLEM,
@@ -35,8 +35,6 @@ def applied(workflow: Workflow, edit: Edit, prompts: Mapping[str, str] | None = 
     """
     known = {**(prompts or {}), **workflow.prompts}
     match edit:
-        case Accept():
-            return workflow
         case Add(into=False):
             made = _added_after(workflow, edit)
         case Add():
@@ -60,11 +58,9 @@ def legal(
     limits: WorkflowLimits | None = None,
     offers: Set[str] | None = None,
 ) -> dict[Edit, Workflow]:
-    """Every edit that leads to another workflow which may run, and that workflow; `accept` first.
-
-    Of edits that lead to workflows of one meaning, the first is kept.
-    """
-    found: dict[Edit, Workflow] = {Accept(): workflow}
+    """Every edit that leads to another workflow which may run, and that workflow. Of edits that lead to
+    equivalent workflows, the first is kept."""
+    found: dict[Edit, Workflow] = {}
     seen = {workflow.fingerprint}
     for edit in candidates(workflow, operators, prompts={**(prompts or {}), **workflow.prompts}):
         try:
@@ -90,11 +86,11 @@ def candidates(workflow: Workflow, operators: Sequence[str], *, prompts: Iterabl
         if node.operator == CONTAINS:
             continue
         for name in solving:
-            several = _takes_several(operator(name))
+            several = operator(name).compares is not None
             counts: Sequence[int | None] = SAMPLE_COUNTS if several else (None,)
             for prompt in worded(name):
                 yield from (Add(name, node.name, False, prompt, count) for count in counts)
-                if not several and _list_port(node) is not None:
+                if not several and node.kind.compares is not None:
                     yield Add(name, node.name, True, prompt)
                 if name != node.operator and node.operator != CHOOSE:
                     yield Replace(node.name, name, prompt)
@@ -131,7 +127,7 @@ def _added_after(workflow: Workflow, edit: Add) -> Workflow:
     if not kind.solves:
         hint = "; add Revise, which brings a review of its own" if edit.operator == "Review" else ""
         raise UserError(f"{edit}: the output of {edit.operator} is not a solution{hint}")
-    if _takes_several(kind):
+    if kind.compares is not None:
         if before.repeat > 1:
             raise UserError(f"{edit}: {before.name} is sampled and compared already")
         workflow = _with_node(workflow, replace(before, repeat=edit.samples or SAMPLES))
@@ -146,7 +142,7 @@ def _added_after(workflow: Workflow, edit: Add) -> Workflow:
         return node
 
     remarks: Ref | None = None
-    if any(port.source == "feedback" for port in kind.ports.values()):
+    if kind.reads_review:
         review = added("review", "Review", {"problem": (PROBLEM,), "solution": (before.main,)})
         remarks = review.main
     node = added(snake(edit.operator), edit.operator, _inputs(kind, (before.main,), remarks=remarks))
@@ -165,7 +161,7 @@ def _added_after(workflow: Workflow, edit: Add) -> Workflow:
 
 def _added_into(workflow: Workflow, edit: Add) -> Workflow:
     target = _node(workflow, edit.node)
-    port = _list_port(target)
+    port = target.kind.compares
     if port is None:
         raise UserError(f"{edit}: {target.operator} does not compare several solutions")
     kind = operator(edit.operator)
@@ -182,7 +178,7 @@ def _removed(workflow: Workflow, node: Node) -> Workflow:
     before = _before(workflow, node)
     if before is not None:
         source = workflow.by_name[before.node]
-        if source.repeat > 1 and {name for name, _ in workflow.consumers[source.name]} == {node.name}:
+        if source.repeat > 1 and workflow.readers(source.name) == {node.name}:
             workflow = _with_node(workflow, replace(source, repeat=1))
     nodes = []
     for other in workflow.nodes:
@@ -198,7 +194,7 @@ def _replaced(workflow: Workflow, edit: Replace) -> Workflow:
     kind = operator(edit.operator)
     if not kind.solves or old.operator == CHOOSE:
         raise UserError(f"{edit}: one of them makes no solution")
-    if any(port.source == "feedback" for port in kind.ports.values()):
+    if kind.reads_review:
         raise UserError(f"{edit}: {edit.operator} needs a review; add it instead")
     before = _before(workflow, old)
     new = Node(
@@ -308,14 +304,6 @@ def _without(pieces: Pieces, name: str, before: Ref | None) -> Pieces:
         elif found and isinstance(found[-1], str):
             found.pop()  # the words before it were its heading
     return tuple(found)
-
-
-def _takes_several(kind: Operator) -> bool:
-    return any(port.kind == "texts" for port in kind.ports.values())
-
-
-def _list_port(node: Node) -> str | None:
-    return next((name for name, port in node.kind.ports.items() if port.kind == "texts"), None)
 
 
 def _node(workflow: Workflow, name: str) -> Node:

@@ -7,29 +7,30 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from toolwright.workflow.graph import Graph, Node, Piece, Pieces, Ref, joined, refs_of, swapped
+from toolwright.workflow.graph import Node, Piece, Pieces, Ref, joined, refs_of, swapped
 from toolwright.workflow.operators import CHOOSE, TASK
 
-G = TypeVar("G", bound=Graph)
+if TYPE_CHECKING:
+    from toolwright.workflow.program import Workflow
+
 _ROUNDS = 2  # of looking up and down the graph; workflows are far too small to need more
 
 
-def fingerprint(plain: Graph) -> str:
+def fingerprint(plain: Workflow) -> str:
     """Hash a simplified workflow, nodes by their place and prompts by their text."""
     numbers = {name: place for place, name in enumerate(_order(plain))}
-    lists: list[Any] = [
-        _as_lists(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
-        for name in numbers
-    ]
-    lists.append(
-        [_piece(piece, lambda ref: [numbers.get(ref.node, TASK), ref.field]) for piece in plain.output]
-    )
+
+    def shown(ref: Ref) -> list[Any]:
+        return [numbers.get(ref.node, TASK), ref.field]
+
+    lists: list[Any] = [_as_lists(plain, plain.by_name[name], shown) for name in numbers]
+    lists.append([_piece(piece, shown) for piece in plain.output])
     return hashlib.sha256(json.dumps(lists).encode()).hexdigest()[:24]
 
 
-def identities(workflow: Graph) -> dict[str, tuple[str, int]]:
+def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
     """For each live node what it computes, and how many samples of just that come before its own.
 
     The same step has the same identity in every workflow that takes it: so it draws the same samples, which
@@ -52,7 +53,7 @@ def identities(workflow: Graph) -> dict[str, tuple[str, int]]:
     return found
 
 
-def simplify(workflow: G) -> G:
+def simplify(workflow: Workflow) -> Workflow:
     """Remove dead nodes, resolve choices between equals, and join single samples into one repeated node."""
     workflow = _prompts_once(workflow.trimmed())
     while True:
@@ -68,7 +69,7 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
 
 
-def _prompts_once(workflow: G) -> G:
+def _prompts_once(workflow: Workflow) -> Workflow:
     """Prompts of the same words under the first of their names, and those of no words under none."""
     first: dict[str, str] = {"": ""}
     for name in sorted(workflow.prompts):
@@ -83,7 +84,7 @@ def _prompts_once(workflow: G) -> G:
     return type(workflow).ordered(tuple(nodes), joined(workflow.output), prompts)
 
 
-def _chosen(workflow: G) -> G:
+def _chosen(workflow: Workflow) -> Workflow:
     """`Choose` between two equal texts is that text."""
     swap: dict[Ref, Pieces] = {}
     listed = {
@@ -106,7 +107,7 @@ def _chosen(workflow: G) -> G:
     return type(workflow)(nodes, joined(swapped(workflow.output, swap)), workflow.prompts)
 
 
-def _merged(workflow: G) -> G:
+def _merged(workflow: Workflow) -> Workflow:
     """Nodes that are alike, and are read by the same list and by nothing else, are samples of one."""
     readers: dict[str, list[tuple[str, str, str]]] = {}
     alone: set[str] = {ref.node for ref in refs_of(workflow.output)}
@@ -135,7 +136,7 @@ def _merged(workflow: G) -> G:
     return type(workflow)(kept, workflow.output, workflow.prompts)
 
 
-def _order(workflow: Graph) -> list[str]:
+def _order(workflow: Workflow) -> list[str]:
     """The nodes, each after what it reads; the same for graphs that differ in names alone."""
     several = any(
         len(pieces) > 1 and node.kind.ports[port].kind == "texts"
@@ -160,7 +161,7 @@ def _order(workflow: Graph) -> list[str]:
     return order
 
 
-def _colours(workflow: Graph) -> dict[str, str]:
+def _colours(workflow: Workflow) -> dict[str, str]:
     """What each node looks like from its own place: by what it reads, and by who reads it."""
     colours: dict[str, str] = {}
     above: dict[str, str] = {}
@@ -185,7 +186,7 @@ def _colours(workflow: Graph) -> dict[str, str]:
     return {name: _hash([colour, above.get(name, "")]) for name, colour in colours.items()}
 
 
-def _as_lists(workflow: Graph, node: Node, shown: Any) -> list[Any]:
+def _as_lists(workflow: Workflow, node: Node, shown: Any) -> list[Any]:
     """A node as plain lists, its name left out."""
     kind = node.kind
     inputs: list[Any] = []

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError, nearest
-from toolwright.workflow.graph import Graph, Node, Pieces, Ref, WorkflowLimits
+from toolwright.workflow.graph import Node, Pieces, Ref, WorkflowLimits
 from toolwright.workflow.operators import CHOOSE, TASK, TASK_FIELDS, Kind, Port, is_known, operator
+
+if TYPE_CHECKING:
+    from toolwright.workflow.program import Workflow
 
 MOST_REPEATS = 16
 _NEEDS = {
@@ -16,7 +21,7 @@ _NEEDS = {
 }
 
 
-def problems(workflow: Graph, limits: WorkflowLimits, offers: Set[str] | None = None) -> list[str]:
+def problems(workflow: Workflow, limits: WorkflowLimits, offers: Set[str] | None = None) -> list[str]:
     """List all problems. Dead nodes are checked too: a name that does not exist is a mistake there as
     well."""
     found = [*_names(workflow)]
@@ -38,7 +43,7 @@ def problems(workflow: Graph, limits: WorkflowLimits, offers: Set[str] | None = 
     return [*_sizes(workflow, limits)]
 
 
-def kind_of(workflow: Graph, ref: Ref) -> Kind | None:
+def kind_of(workflow: Workflow, ref: Ref) -> Kind | None:
     """The kind of value of this reference; None if there is no such field."""
     if ref.node == TASK:
         return TASK_FIELDS.get(ref.field)
@@ -49,7 +54,7 @@ def kind_of(workflow: Graph, ref: Ref) -> Kind | None:
     return "texts" if kind is not None and node.repeat > 1 else kind
 
 
-def _names(workflow: Graph) -> Iterator[str]:
+def _names(workflow: Workflow) -> Iterator[str]:
     seen: set[str] = set()
     for node in workflow.nodes:
         if not node.name.isidentifier() or node.name == TASK:
@@ -59,15 +64,13 @@ def _names(workflow: Graph) -> Iterator[str]:
         seen.add(node.name)
 
 
-def _node(workflow: Graph, node: Node, limits: WorkflowLimits) -> Iterator[str]:
+def _node(workflow: Workflow, node: Node, limits: WorkflowLimits) -> Iterator[str]:
     where = f"node {node.name!r}"
-    if not is_known(node.operator):
-        try:
-            operator(node.operator)
-        except UserError as error:
-            yield f"{where}: {error}"
+    try:
+        kind = node.kind
+    except UserError as error:
+        yield f"{where}: {error}"
         return
-    kind = node.kind
     for name in node.inputs:
         if name not in kind.ports:
             yield f"{where}: {node.operator} has no input {name!r}; {nearest(name, kind.ports)}"
@@ -93,7 +96,7 @@ def _node(workflow: Graph, node: Node, limits: WorkflowLimits) -> Iterator[str]:
             yield f"{where}: {name}={value}, expected {known.least} to {known.most}"
 
 
-def _pieces(workflow: Graph, pieces: Pieces, port: Port) -> Iterator[str]:
+def _pieces(workflow: Workflow, pieces: Pieces, port: Port) -> Iterator[str]:
     for piece in pieces:
         if isinstance(piece, str):
             if port.kind == "flag":
@@ -116,13 +119,13 @@ def _pieces(workflow: Graph, pieces: Pieces, port: Port) -> Iterator[str]:
         yield "a condition is one reference"
 
 
-def _acyclic(workflow: Graph) -> None:
+def _acyclic(workflow: Workflow) -> None:
     """Check that no node depends on itself; dead nodes must not either."""
     if len(workflow.live) < len(workflow.nodes):
-        _ = Graph(workflow.nodes, tuple(Ref(node.name, "") for node in workflow.nodes)).live
+        _ = replace(workflow, output=tuple(Ref(node.name, "") for node in workflow.nodes)).live
 
 
-def _sizes(workflow: Graph, limits: WorkflowLimits) -> Iterator[str]:
+def _sizes(workflow: Workflow, limits: WorkflowLimits) -> Iterator[str]:
     for what, size, most in (
         ("nodes", len(workflow.live), limits.nodes),
         ("nodes in a row", workflow.depth, limits.depth),

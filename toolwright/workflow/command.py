@@ -14,6 +14,7 @@ Examples:
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
 from toolwright.cli import CommandParser
@@ -23,28 +24,29 @@ if TYPE_CHECKING:
     from toolwright.workflow.config import WorkflowConfig
 
 
-COMMANDS = ("search", "train", "show", "export", "record")
-
-
 def main(argv: list[str]) -> int:
-    if argv[:1] == ["search"]:
-        from toolwright.config.launch import launch
-
-        words = ["--config-name" if word == "--config" else word for word in argv[1:]]
-        words = [word.replace("--config=", "--config-name=", 1) for word in words]
-        return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
-    if argv[:1] == ["show"]:
-        return show(argv[1:])
-    if argv[:1] == ["export"]:
-        return export(argv[1:])
-    if argv[:1] == ["train"]:
-        return train(argv[1:])
-    if argv[:1] == ["record"]:
-        return record(argv[1:])
+    commands = {"search": search, "train": train, "show": show, "export": export, "record": record}
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: toolwright workflow {' | '.join(COMMANDS)}\n\n{__doc__}")
+        print(f"usage: toolwright workflow {' | '.join(commands)}\n\n{__doc__}")
         return 0
-    raise UserError(f"unknown command `workflow {argv[0]}`; {nearest(argv[0], COMMANDS)}")
+    if argv[0] not in commands:
+        raise UserError(f"unknown command `workflow {argv[0]}`; {nearest(argv[0], commands)}")
+    return commands[argv[0]](argv[1:])
+
+
+def search(argv: list[str]) -> int:
+    from toolwright.config.launch import launch
+
+    words = ["--config-name" if word == "--config" else word for word in argv]
+    words = [word.replace("--config=", "--config-name=", 1) for word in words]
+    return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
+
+
+def count(text: str) -> int:
+    """An option that is a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
 
 
 def start(config: WorkflowConfig, command: list[str]) -> None:
@@ -68,7 +70,7 @@ def train(argv: list[str]) -> int:
         "words", metavar="key=value", nargs="*", default=[], help="settings, as in `workflow search`"
     )
     parser.add_argument(
-        "--rounds", type=int, default=1, help="how many trainings, each between two searches (1)"
+        "--rounds", type=count, default=1, help="how many trainings, each between two searches (1)"
     )
     parser.add_argument("--train", metavar="key=value", nargs="*", default=[], help="settings, as in `train`")
     options = parser.parse_intermixed_args(argv)
@@ -95,9 +97,9 @@ def record(argv: list[str]) -> int:
         "words", metavar="key=value", nargs="*", default=[], help="settings, as in `workflow search`"
     )
     parser.add_argument(
-        "--workflows", type=int, default=48, help="how many workflows: the portfolio and edits of it (48)"
+        "--workflows", type=count, default=48, help="how many workflows: the portfolio and edits of it (48)"
     )
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each workflow on each task (1)")
+    parser.add_argument("--repeats", type=count, default=1, help="runs of each workflow on each task (1)")
     parser.add_argument("--minutes", type=float, default=60.0, help="minutes that it may take at most (60)")
     options = parser.parse_intermixed_args(argv)
     until = time.monotonic() + 60 * options.minutes

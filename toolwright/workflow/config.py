@@ -30,12 +30,6 @@ class Guided(Block):
     )
     repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
     width: PositiveInt = Field(default=2, description="candidates decided together and run side by side")
-    tolerance: NonNegativeFloat = Field(
-        default=0.005, description="a difference in score that does not count"
-    )
-    patience: PositiveInt = Field(
-        default=24, description="candidates without a new best before the search may have converged"
-    )
 
 
 class SearchConfig(Block):
@@ -56,7 +50,9 @@ class SearchConfig(Block):
     )
     runs: PositiveInt = Field(default=1000, description="the budget: one workflow on one task is a run")
     cost: PositiveFloat | None = Field(default=None, description="the budget in US dollars; null: none")
-    converge: bool = Field(default=True, description="end early if no better workflow is expected")
+    converge: bool = Field(
+        default=True, description="aflow: end early, when its three best have not changed for five rounds"
+    )
     operators: list[str] = Field(
         default=[], description="operators that edits may use; empty: those of the data set"
     )

@@ -37,11 +37,8 @@ class DataSet:
         """What its tasks have of the operators' `needs`."""
         every = (*self.validation, *self.test)
         offers = {"entry_point"} if all(task.extra_info.get("entry_point") for task in every) else set()
-        return frozenset(offers | ({"public_tests"} if any(_public(task) for task in every) else set()))
-
-
-def names() -> list[str]:
-    return sorted({*DATASETS.names(), *ALIASES})
+        tested = any(task.extra_info.get("public_tests") for task in every)
+        return frozenset(offers | ({"public_tests"} if tested else set()))
 
 
 def load(
@@ -60,7 +57,11 @@ def load(
     elif Path(name).expanduser().is_file():
         files, label = {"": Path(name).expanduser()}, Path(name).name.split(".")[0]
     else:
-        hint = nearest(name, names()) if "/" not in name and "." not in name else "and there is no such file"
+        hint = (
+            nearest(name, sorted({*DATASETS.names(), *ALIASES}))
+            if "/" not in name and "." not in name
+            else "and there is no such file"
+        )
         raise UserError(f"no data set is called {name!r}; {hint}")
     extra = _public_tests(known, folder)
     validation, test = _splits(files, seed=seed)
@@ -163,7 +164,3 @@ def _public_tests(name: str, folder: Path) -> dict[str, list[str]]:
     if not path.is_file():
         return {}
     return {str(row["entry_point"]): [str(test) for test in row["test"]] for row in read(path)}
-
-
-def _public(task: Task) -> bool:
-    return bool(task.extra_info.get("public_tests"))

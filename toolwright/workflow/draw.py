@@ -30,11 +30,7 @@ def section(name: str, record: Record) -> str:
         ("single call" if len(start.workflow.live) == 1 else "start", _score(start), f"{start.runs} runs"),
         ("best", _score(best), f"{100 * (best.score - start.score):+.1f} points, {best.runs} runs"),
         ("candidates", str(len(record.rows)), f"{sum(bool(r.failure) for r in record.rows)} refused"),
-        (
-            "runs",
-            str(sum(r.runs for r in record.rows)),
-            f"of {record.budget}, ended: {record.why or 'not yet'}",
-        ),
+        ("runs", str(record.runs), f"of {record.budget}, ended: {record.why or 'not yet'}"),
         ("cost", f"${sum(r.cost * r.runs for r in record.rows):.2f}", f"best: ${best.cost:.4f} a task"),
     ]
     if record.held_out:

@@ -6,7 +6,6 @@
     replace NODE OPERATOR [with PROMPT]
     rewire NODE.PORT NODE.FIELD                     or `rewire output NODE.FIELD`
     set NODE prompt PROMPT                          or `set NODE repeat N`, `set NODE SETTING N`
-    accept                                          no further edit
 
 PROMPT is the name of one that is known, or NAME="text" for a new one.
 """
@@ -85,33 +84,26 @@ class Set:
         return f"set {self.node} {self.what} {self.value}"
 
 
-@dataclass(frozen=True)
-class Accept:
-    def __str__(self) -> str:
-        return "accept"
-
-
-Edit = Add | Remove | Replace | Rewire | Set | Accept
+Edit = Add | Remove | Replace | Rewire | Set
 
 
 def parse(text: str) -> Edit:
     """An edit from its words; a UserError says how it is written."""
     words = _words(text)
-    if not words or words[0] not in _FORMS:
-        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(_FORMS)}")
+    if not words or words[0] not in FORMS:
+        raise UserError(f"{text.strip()[:80]!r} is not an edit; begin with {', '.join(FORMS)}")
     try:
         return _edit(words)
     except ValueError:
-        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {_FORMS[words[0]]}") from None
+        raise UserError(f"{text.strip()[:80]!r} has the wrong form; write {FORMS[words[0]]}") from None
 
 
-_FORMS = {
+FORMS = {
     "add": "add OPERATOR after NODE [with PROMPT] [x N], or add OPERATOR into NODE [with PROMPT]",
     "remove": "remove NODE",
     "replace": "replace NODE OPERATOR [with PROMPT]",
     "rewire": "rewire NODE.PORT NODE.FIELD, or rewire output NODE.FIELD",
     "set": "set NODE prompt PROMPT, set NODE repeat N, or set NODE SETTING N",
-    "accept": "accept",
 }
 
 
@@ -151,8 +143,6 @@ def _edit(words: list[str]) -> Edit:
             return Set(node, "prompt", _prompt(prompt))
         case ["set", node, what, number]:
             return Set(node, what, _number(number))
-        case ["accept"]:
-            return Accept()
     raise ValueError("too many words, or too few")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolwright.trajectory import Segment, Task, Trajectory
-from toolwright.workflow.interpreter import Blame, Trace, WorkflowInterpreter
+from toolwright.workflow.interpreter import Blame, WorkflowInterpreter
 from toolwright.workflow.program import Workflow
 
 if TYPE_CHECKING:
@@ -37,58 +36,24 @@ class TaskEvaluator:
     the same outcome, whatever else is asked."""
 
     def __init__(
-        self,
-        interpreter: WorkflowInterpreter,
-        scorer: Scorer,
-        *,
-        offers: Set[str] | None = None,
-        parallel: int = 16,
+        self, interpreter: WorkflowInterpreter, scorer: Scorer, *, offers: Set[str] | None = None
     ) -> None:
-        self.interpreter, self.scorer, self.offers, self.parallel = interpreter, scorer, offers, parallel
+        """`offers`: what the tasks and the machine have of the operators' `needs`; None: all of it."""
+        self.interpreter, self.scorer, self.offers = interpreter, scorer, offers
 
-    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
-        """One outcome a task, in order. A workflow that cannot run gets failures, not an exception."""
-        traces = await self.traces(workflow, tasks)
-        judged = {
-            place: _as_attempt(task, trace.answer)
-            for place, (task, trace) in enumerate(zip(tasks, traces, strict=True))
-            if trace.answer is not None
-        }
-        if judged:
-            await self.scorer.score(list(judged.values()))
-        return [_outcome(trace, judged.get(place)) for place, trace in enumerate(traces)]
-
-    async def traces(self, workflow: Workflow, tasks: Sequence[Task]) -> list[Trace]:
-        """Every task run, and none scored yet."""
-        wrong = workflow.problems(self.interpreter.limits, self.offers)
-        if wrong:
-            return [Trace(task.id, failure=f"refused: {wrong[0]}", blame="workflow") for task in tasks]
-        if not self.interpreter.side_by_side:
-            return [await self.interpreter.run(workflow, task) for task in tasks]
-        places = asyncio.Semaphore(self.parallel)
-
-        async def one(task: Task) -> Trace:
-            async with places:
-                return await self.interpreter.run(workflow, task)
-
-        running = [asyncio.ensure_future(one(task)) for task in tasks]
-        try:
-            return await asyncio.gather(*running)
-        finally:  # a spent budget is raised as it is, and nobody goes on spending
-            for attempt in running:
-                attempt.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-
-
-def _as_attempt(task: Task, answer: str) -> Trajectory:
-    """An attempt that says nothing but the answer, which is all a scorer looks at."""
-    return Trajectory(task, group=task.id, segments=[Segment("policy", [], text=answer)])
-
-
-def _outcome(trace: Trace, judged: Trajectory | None) -> WorkflowOutcome:
-    score, failure, blame = 0.0, trace.failure, trace.blame
-    if judged is not None and judged.failure is not None:
-        failure, blame = f"it could not be scored: {judged.failure.message}", "infrastructure"
-    elif judged is not None:
-        score = judged.reward or 0.0
-    return WorkflowOutcome(trace.task_id, score, trace.cost, len(trace.calls), failure, blame)
+    async def evaluate(self, workflow: Workflow, task: Task) -> WorkflowOutcome:
+        """A workflow that cannot run gets a failure, not an exception."""
+        if wrong := workflow.problems(self.interpreter.limits, self.offers):
+            return WorkflowOutcome(task.id, 0.0, failure=f"refused: {wrong[0]}", blame="workflow")
+        trace = await self.interpreter.run(workflow, task)
+        score, failure, blame = 0.0, trace.failure, trace.blame
+        if trace.answer is not None:
+            # An attempt that says nothing but the answer, which is all that a scorer looks at.
+            answer = Segment("policy", [], text=trace.answer)
+            attempt = Trajectory(task, group=task.id, segments=[answer])
+            await self.scorer.score([attempt])
+            if attempt.failure is None:
+                score = attempt.reward or 0.0
+            else:
+                failure, blame = f"it could not be scored: {attempt.failure.message}", "infrastructure"
+        return WorkflowOutcome(task.id, score, trace.cost, len(trace.calls), failure, blame)

@@ -9,27 +9,22 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from toolwright.failures import UserError
+from toolwright.failures import UserError, nearest
 from toolwright.providers import ChatModel, close
 from toolwright.providers.budget import Amount, Budgeted, Spending, SpendingBudget
 from toolwright.providers.settings import ChatSettings, Price
 from toolwright.trajectory import Task
 from toolwright.workflow.config import WorkflowConfig
-from toolwright.workflow.datasets import load
-from toolwright.workflow.evaluate import TaskEvaluator
+from toolwright.workflow.datasets import DataSet, load
+from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
 from toolwright.workflow.graph import WorkflowLimits
-from toolwright.workflow.interpreter import (
-    CodeRunner,
-    CodeSandbox,
-    WorkflowInterpreter,
-    seed_of,
-    toolbox_of,
-)
+from toolwright.workflow.interpreter import CodeRunner, CodeSandbox, WorkflowInterpreter, seed_of, toolbox_of
 from toolwright.workflow.operators import TOOL
+from toolwright.workflow.program import Workflow
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
-from toolwright.workflow.table import RecordedExecutor
+from toolwright.workflow.table import RecordedTable, Split, load_tables_once
 
 if TYPE_CHECKING:
     from toolwright.rewards import Scorer
@@ -107,13 +102,39 @@ class _CostLimitClient:
         self.account.settle.remote(self.worker, number, used)
 
 
-class OpenExecutor:
-    """An executor in the process that makes its runs: an evaluator for each repeat, over one chat model, one
-    scorer, one code runner and one toolbox. Another repeat of the same run is another sample."""
+@dataclass(frozen=True, kw_only=True)
+class Executor:
+    """A model and a data set to run workflows on: plain data, opened in the process that makes the runs."""
+
+    setting: str  # the name of all that a score depends on
+    kind: str  # of problems: math, code or question
+    tasks: Sequence[Task]
+    operators: Sequence[str]  # that edits may use, unless the configuration names others
+    prompts: Mapping[str, str]  # that edits may use
+    offers: Set[str] | None  # what its tasks have of the operators' `needs`; None: all of it
+    tools: Sequence[str] = ()  # operators that are tools
+    parallel: int = 16
+    cost_limit: CostLimit | None = None  # what calls are paid from
+    cache: str | None = None  # the file of replies
+    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
+    recorded: RecordedTable | None = None
+
+    @property
+    def available(self) -> Set[str] | None:
+        """What tasks and machine have of the operators' `needs`."""
+        return None if self.offers is None else {*self.offers, "sandbox", *self.tools}
+
+    def open(self) -> OpenChat | OpenTable:
+        """Open what makes the runs, in the process that makes them."""
+        raise NotImplementedError
+
+
+class OpenChat:
+    """A chat model with a scorer, a code runner and a toolbox. Another repeat of a run is another sample."""
 
     def __init__(
         self,
-        executor: SimulatedExecutor | ChatExecutor,
+        executor: Executor,
         chat: ChatModel,
         scorer: Scorer,
         runner: CodeRunner,
@@ -125,12 +146,12 @@ class OpenExecutor:
         self.tools, self.seed, self.sampling = toolbox_of(executor.tools), seed, sampling
         self._made: dict[int, TaskEvaluator] = {}
 
-    def __call__(self, repeat: int) -> TaskEvaluator:
+    async def run(self, workflow: Workflow, task: Task, repeat: int) -> WorkflowOutcome:
         if repeat not in self._made:
             own, how = self.executor, {"runner": self.runner, "tools": self.tools, **self.sampling}
             interpreter = WorkflowInterpreter(self.chat, limits=own.limits, seed=self.seed(repeat), **how)
-            self._made[repeat] = TaskEvaluator(interpreter, self.scorer, offers=own.offers)
-        return self._made[repeat]
+            self._made[repeat] = TaskEvaluator(interpreter, self.scorer, offers=own.available)
+        return await self._made[repeat].evaluate(workflow, task)
 
     async def close(self) -> None:
         """Close all parts, even if one of them fails."""
@@ -141,56 +162,23 @@ class OpenExecutor:
             ending.push_async_callback(self.tools.close)
 
 
-def build_executor(
-    config: WorkflowConfig,
-    name: str,
-    *,
-    held_out: bool = False,
-    cache: str | None = None,
-    cost_limit: CostLimit | None = None,
-) -> Executor:
+def build_executor(config: WorkflowConfig, name: str, split: Split = "validation") -> Executor:
     """Build the executor of one of the configuration's data sets."""
     search, executor = config.search, config.executor
-    split, count = ("test", search.held_out) if held_out else ("validation", search.tasks)
-    tools = tuple(name for name in search.operators if name.startswith(TOOL))
+    count = search.tasks if split == "validation" else search.held_out
+    common: dict[str, Any] = {
+        "parallel": executor.parallel,
+        "tools": [name for name in search.operators if name.startswith(TOOL)],
+    }
     if executor.name == "simulated":
         number = name.removeprefix("simulated").lstrip("-")
         if number and not number.isdigit():
             raise UserError(f"data={name}: write `simulated`, or `simulated-N` for world N")
-        return SimulatedExecutor(
-            seed=int(number) if number else executor.seed,
-            count=count,
-            split=split,
-            latency_s=executor.latency_s,
-            parallel=executor.parallel,
-            cost_limit=cost_limit,
-            tools=tools,
-        )
+        seed = int(number) if number else executor.seed
+        return SimulatedExecutor.of(seed, count, split, latency_s=executor.latency_s, **common)
     if executor.name == "recorded":
-        return RecordedExecutor(executor.table or "", name, count=count, split=split)
-    found = load(
-        name,
-        folder=Path(search.folder),
-        validation_size=None if held_out else search.tasks,
-        test_size=search.held_out if held_out else None,
-        seed=config.run.seed,
-    )
-    chat = chat_settings("executor.chat", executor.chat)
-    return ChatExecutor(
-        name=name,
-        chosen=tuple(found.test if held_out else found.validation),
-        scorer=found.scorer,
-        found=found.offers,
-        split=split,
-        data=found.digest,
-        chat=chat.model_dump_json(),
-        temperature=executor.temperature,
-        max_tokens=executor.max_tokens,
-        cache=cache,
-        parallel=executor.parallel,
-        cost_limit=cost_limit,
-        tools=tools,
-    )
+        return RecordedExecutor.of(executor.table or "", name, count, split, parallel=executor.parallel)
+    return _chat_executor(config, name, count, split, **common)
 
 
 def chat_settings(where: str, told: Mapping[str, Any]) -> ChatSettings:
@@ -206,56 +194,40 @@ def chat_settings(where: str, told: Mapping[str, Any]) -> ChatSettings:
 SIMULATED_OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Vote", "Revise", "Format")
 
 
-@dataclass(frozen=True)
-class SimulatedExecutor:
+@dataclass(frozen=True, kw_only=True)
+class SimulatedExecutor(Executor):
     """A simulated model on its simulated tasks."""
 
     seed: int
-    count: int
-    split: str = "validation"
-    latency_s: float = 0.0
-    parallel: int = 16
-    cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
-    tools: tuple[str, ...] = ()  # operators that are tools
-    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
-    recorded: None = None
+    latency_s: float
 
-    @property
-    def setting(self) -> str:
-        return f"simulated-{self.seed}/{self.split}"
+    @classmethod
+    def of(
+        cls, seed: int, count: int, split: Split = "validation", *, latency_s: float = 0.0, **common: Any
+    ) -> Self:
+        return cls(
+            setting=f"simulated-{seed}/{split}",
+            kind="math",
+            tasks=World(seed).tasks(count, split=split),
+            operators=SIMULATED_OPERATORS,
+            prompts=PROMPTS,
+            offers=frozenset(),
+            seed=seed,
+            latency_s=latency_s,
+            **common,
+        )
 
-    @property
-    def kind(self) -> str:
-        return "math"
-
-    @property
-    def operators(self) -> Sequence[str]:
-        return SIMULATED_OPERATORS
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        return PROMPTS
-
-    @property
-    def offers(self) -> Set[str]:
-        return {"sandbox", *self.tools}
-
-    def tasks(self) -> Sequence[Task]:
-        return World.drawn(self.seed).tasks(self.count, split=self.split)
-
-    def open(self) -> OpenExecutor:
+    def open(self) -> OpenChat:
         from toolwright.config import schema
         from toolwright.rewards import Scorer
 
-        world = World.drawn(self.seed)
+        world = World(self.seed)
         chat: ChatModel = SimulatedChat(world, latency_s=self.latency_s)
         if self.cost_limit is not None:
             price = Price(input=world.price_in, output=world.price_out)
             chat = Budgeted(chat, self.cost_limit.open(), price=price)
         scorer = Scorer(schema.Reward(workers=1), default="numeric")
-        return OpenExecutor(
-            self, chat, scorer, SimulatedRunner(), seed=lambda repeat: seed_of(self.seed, repeat)
-        )
+        return OpenChat(self, chat, scorer, SimulatedRunner(), seed=lambda repeat: seed_of(self.seed, repeat))
 
 
 MATH = ("Custom", "ScEnsemble", "Vote", "Programmer", "Review", "Revise", "Format")
@@ -264,68 +236,16 @@ COMPARES_WORDS = ("em", "f1", "drop")  # scorers of answers in words; data sets 
 QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Vote", "Revise", "Format")
 
 
-@dataclass(frozen=True)
-class ChatExecutor:
-    """A chat model on a data set. `chat` is the model's settings as JSON, `cache` the reply file, `data` a
-    digest of the data set's content."""
+@dataclass(frozen=True, kw_only=True)
+class ChatExecutor(Executor):
+    """A chat model on a data set. `chat` is the model's settings as JSON."""
 
-    name: str
-    chosen: tuple[Task, ...]
-    scorer: str
-    found: frozenset[str]
-    split: str
-    data: str
     chat: str
+    scorer: str
     temperature: float
     max_tokens: int
-    cache: str | None = None
-    parallel: int = 16
-    cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
-    tools: tuple[str, ...] = ()  # operators that are tools
-    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
-    recorded: None = None
 
-    @property
-    def setting(self) -> str:
-        """The name of all that a score depends on: data set and content, split, model, server, sampling."""
-        model = ChatSettings.model_validate_json(self.chat)
-        rest = {**model.identity(), "max_tokens": self.max_tokens, "data": self.data, "scorer": self.scorer}
-        told = json.dumps(rest, sort_keys=True, default=str).encode()
-        digest = hashlib.blake2b(told, digest_size=6).hexdigest()
-        server = f" at {model.base_url}" if model.base_url else ""
-        return (
-            f"{self.name}/{self.split} with {model.provider}:{model.model}{server}, "
-            f"temperature {self.temperature:g}, {digest}"
-        )
-
-    @property
-    def kind(self) -> str:
-        """The kind of problems: math, code or question."""
-        from toolwright.rewards import SCORERS
-
-        if "entry_point" in self.found:
-            return "code"
-        if self.scorer not in SCORERS.names():
-            return "math"
-        words = {SCORERS.get(name).target for name in COMPARES_WORDS}
-        return "question" if SCORERS.get(self.scorer).target in words else "math"
-
-    @property
-    def operators(self) -> Sequence[str]:
-        return {"code": CODE, "question": QUESTIONS}.get(self.kind, MATH)
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        return PROMPTS if self.kind != "code" else {}
-
-    @property
-    def offers(self) -> Set[str]:
-        return self.found.union({"sandbox"}, self.tools)
-
-    def tasks(self) -> Sequence[Task]:
-        return self.chosen
-
-    def open(self) -> OpenExecutor:
+    def open(self) -> OpenChat:
         from toolwright.config import schema
         from toolwright.providers import open_chat
         from toolwright.rewards import Scorer
@@ -337,8 +257,95 @@ class ChatExecutor:
         )
         sampling = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         scorer = Scorer(schema.Reward(), default=self.scorer)
-        return OpenExecutor(self, chat, scorer, CodeSandbox(), seed=lambda repeat: repeat, **sampling)
+        return OpenChat(self, chat, scorer, CodeSandbox(), seed=lambda repeat: repeat, **sampling)
 
 
-# A model and a data set to run workflows on: plain data, opened in the process that makes the runs.
-Executor = SimulatedExecutor | ChatExecutor | RecordedExecutor
+def _chat_executor(
+    config: WorkflowConfig, name: str, count: int, split: Split, **common: Any
+) -> ChatExecutor:
+    own = config.executor
+    data = load(
+        name,
+        folder=Path(config.search.folder),
+        validation_size=count if split == "validation" else None,
+        test_size=count if split == "test" else None,
+        seed=config.run.seed,
+    )
+    chat = chat_settings("executor.chat", own.chat)
+    depends = {**chat.identity(), "max_tokens": own.max_tokens, "data": data.digest, "scorer": data.scorer}
+    told = json.dumps(depends, sort_keys=True, default=str).encode()
+    server = f" at {chat.base_url}" if chat.base_url else ""
+    kind = kind_of_problems(data)
+    return ChatExecutor(
+        setting=f"{name}/{split} with {chat.provider}:{chat.model}{server}, "
+        f"temperature {own.temperature:g}, {hashlib.blake2b(told, digest_size=6).hexdigest()}",
+        kind=kind,
+        tasks=data.validation if split == "validation" else data.test,
+        operators={"code": CODE, "question": QUESTIONS}.get(kind, MATH),
+        prompts=PROMPTS if kind != "code" else {},
+        offers=data.offers,
+        chat=chat.model_dump_json(),
+        scorer=data.scorer,
+        temperature=own.temperature,
+        max_tokens=own.max_tokens,
+        **common,
+    )
+
+
+def kind_of_problems(data: DataSet) -> str:
+    """The kind of problems of a data set: math, code or question."""
+    from toolwright.rewards import SCORERS
+
+    if "entry_point" in data.offers:
+        return "code"
+    if data.scorer not in SCORERS.names():
+        return "math"
+    words = {SCORERS.get(name).target for name in COMPARES_WORDS}
+    return "question" if SCORERS.get(data.scorer).target in words else "math"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedExecutor(Executor):
+    """A recorded table in place of a model. Searches on it reach the recorded workflows alone."""
+
+    recorded: RecordedTable
+
+    @classmethod
+    def of(cls, file: str, name: str, count: int, split: Split = "validation", **common: Any) -> Self:
+        tables = load_tables_once(file)
+        if name not in tables:
+            raise UserError(f"{file} has no table of {name!r}; {nearest(name, tables)}")
+        table = tables[name]
+        known = table.tasks[split]
+        if count > len(known):
+            key = "search.tasks" if split == "validation" else "search.held_out"
+            raise UserError(
+                f"{file} has {len(known)} {split} tasks of {name}, not {count}: "
+                f"set {key}={len(known)} or less"
+            )
+        return cls(
+            setting=f"{table.setting}, recorded, {split}",
+            kind=table.kind,
+            tasks=[Task(id=task, prompt=[]) for task in known[:count]],
+            operators=table.operators,
+            prompts=table.prompts,
+            offers=None,
+            recorded=table,
+            **common,
+        )
+
+    def open(self) -> OpenTable:
+        return OpenTable(self.recorded)
+
+
+class OpenTable:
+    """Looks the runs up in a table."""
+
+    def __init__(self, table: RecordedTable) -> None:
+        self.table = table
+
+    async def run(self, workflow: Workflow, task: Task, repeat: int) -> WorkflowOutcome:
+        return self.table.outcome(workflow, task.id, repeat)
+
+    async def close(self) -> None:
+        """Nothing is open."""

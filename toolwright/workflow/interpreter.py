@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -132,7 +132,7 @@ class _Attempt:
         self.interpreter, self.workflow, self.task = interpreter, workflow, task
         self.name = f"{task.id}/{next(_numbers)}"  # two workflows may try one task at once
         self.trace = Trace(task.id)
-        self._asked = 0
+        self.asked = 0  # calls of the model
         self._values: dict[str, list[dict[str, Any]]] = {
             TASK: [{"problem": problem_of(task), "entry_point": str(task.extra_info.get("entry_point", ""))}]
         }
@@ -162,7 +162,7 @@ class _Attempt:
             for name in missing:  # whoever asks for it next waits for the same
                 if name not in self._running:
                     self._running[name] = asyncio.ensure_future(self._compute(name))
-            await _all(self._running[name] for name in missing)
+            await asyncio.gather(*(asyncio.shield(self._running[name]) for name in missing))
         else:
             for name in missing:
                 if name not in self._values:
@@ -220,30 +220,6 @@ class _Attempt:
             return values
         return "".join(self._text(piece) if isinstance(piece, Ref) else piece for piece in pieces)
 
-    async def ask(self, step: Step, prompt: str, number: int) -> str:
-        limits, trace, own = self.interpreter.limits, self.trace, self.interpreter
-        left = limits.tokens - trace.tokens
-        if self._asked >= limits.calls:
-            raise LimitReached(f"it asked for more than {limits.calls} calls of the model")
-        if left <= 0:
-            raise LimitReached(f"it used more than {limits.tokens} tokens")
-        if limits.money is not None and trace.cost >= limits.money:
-            raise LimitReached(f"it cost more than ${limits.money:g}")
-        self._asked += 1
-        identity, _ = self.workflow.identities[step.node.name]
-        reply = await own.chat.complete(
-            [{"role": "user", "content": prompt}],
-            temperature=own.temperature,
-            max_tokens=min(own.max_tokens, left),
-            seed=seed_of(own.seed, self.task.id, identity, step.sample, number),
-        )
-        tokens = reply.prompt_tokens + reply.completion_tokens
-        trace.tokens += tokens
-        trace.cost += reply.cost or 0.0
-        said = (prompt, reply.text, tokens, reply.cost, reply.seconds, reply.cached)
-        trace.calls.append(ModelCall(step.node.name, step.sample, *said))
-        return reply.text
-
 
 class Step:
     """An operator's access to the task, the model, the sandbox and the tools."""
@@ -260,8 +236,29 @@ class Step:
 
     async def ask(self, prompt: str) -> str:
         """One call of the model, within the limits."""
+        attempt, trace, own = self._attempt, self._attempt.trace, self._attempt.interpreter
+        limits, left = own.limits, own.limits.tokens - trace.tokens
+        if attempt.asked >= limits.calls:
+            raise LimitReached(f"it asked for more than {limits.calls} calls of the model")
+        if left <= 0:
+            raise LimitReached(f"it used more than {limits.tokens} tokens")
+        if limits.money is not None and trace.cost >= limits.money:
+            raise LimitReached(f"it cost more than ${limits.money:g}")
+        attempt.asked += 1
         self._asked += 1
-        return await self._attempt.ask(self, prompt, self._asked)
+        identity, _ = attempt.workflow.identities[self.node.name]
+        reply = await own.chat.complete(
+            [{"role": "user", "content": prompt}],
+            temperature=own.temperature,
+            max_tokens=min(own.max_tokens, left),
+            seed=seed_of(own.seed, self.task.id, identity, self.sample, self._asked),
+        )
+        tokens = reply.prompt_tokens + reply.completion_tokens
+        trace.tokens += tokens
+        trace.cost += reply.cost or 0.0
+        said = (prompt, reply.text, tokens, reply.cost, reply.seconds, reply.cached)
+        trace.calls.append(ModelCall(self.node.name, self.sample, *said))
+        return reply.text
 
     async def run_code(self, code: str) -> CodeRun:
         runner = self._attempt.interpreter.runner
@@ -293,15 +290,6 @@ def seed_of(*names: object) -> int:
     """A seed that is a hash of names, whatever was drawn before."""
     told = "\x1f".join(map(str, names)).encode()
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest()) >> 1
-
-
-async def _all(running: Iterable[Coroutine[Any, Any, None] | asyncio.Future[None]]) -> None:
-    """Wait for all; the first failure is raised at once."""
-    waited = list(running)
-    if len(waited) == 1:
-        await asyncio.shield(waited[0])
-    elif waited:
-        await asyncio.gather(*(asyncio.shield(one) for one in waited))
 
 
 _LINES = 12  # of an error that the model is told

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import random
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -31,42 +30,50 @@ from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import ChatProposer, Editor, UniformProposer
 from toolwright.workflow.record import FOLDER, Record, summary
 from toolwright.workflow.runners import LocalRunner, RayRunner
-from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
+from toolwright.workflow.search_loop import Proposer, WorkflowSearch
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
-from toolwright.workflow.tree import Proposal, schedule
+from toolwright.workflow.tree import Job, Proposal, schedule
 
 LEAST_RUNS = 2 * FEWEST  # for the start and one more
 TAUGHT_RUNS = 500  # of a larger budget a search learns more by itself than others can tell it
 
 
 class SearchRun:
-    """A run of one configuration: its folder, its pool, and a search for each data set."""
+    """A run of one configuration: a search for each data set, in one folder and over one pool."""
 
-    def __init__(self, config: WorkflowConfig, folder: RunFolder) -> None:
-        self.config, self.folder = config, folder
-        self.cache = str(folder.path.absolute() / "calls.db")
-        self.cost_limits = {name: self._cost_limit(name) for name in config.data}
-        self.executors = {
-            name: build_executor(config, name, cache=self.cache, cost_limit=self.cost_limits[name])
-            for name in config.data
-        }
-        self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
-        self.started = time.monotonic()
+    def __init__(self, config: WorkflowConfig) -> None:
+        """Read everything that the searches need. A missing file, key, price or task is an error here."""
+        self.config, search = config, config.search
+        self.executors = {name: build_executor(config, name) for name in config.data}
+        self.judges = {name: build_executor(config, name, "test") for name in config.data if search.held_out}
+        self.beginning = begun(search)
+        self.editors = {name: editor_of(config, executor) for name, executor in self.executors.items()}
+        for name in search.operators:
+            operator(name)
+        if config.proposer.name == "chat":
+            self.proposer_chat = chat_settings("proposer.chat", config.proposer.chat)
 
-    async def go(self) -> dict[str, Record]:
+    async def go(self, folder: RunFolder) -> dict[str, Record]:
+        self.folder, self.started = folder, time.monotonic()
+        self.pool = ExperiencePool(self.config.search.pool or folder.path / "pool.db")
         done = await asyncio.gather(*(self.search(name) for name in self.config.data))
         return dict(zip(self.config.data, done, strict=True))
 
     async def search(self, name: str) -> Record:
         """Search on one data set, and judge what was found."""
-        executor, config = self.executors[name], self.config
-        beginning = begun(config.search)
-        carried = [*beginning.carried, *portfolio_of(config, editor_of(config, executor))]
-        place = self.folder.path / "workspace" / named(name) / "workflows"
-        journal = Journal(place, beginning, data_set=named(name), tasks=executor.tasks())
+        config, beginning, place = self.config, self.beginning, self.folder.path.absolute()
+        cost = config.search.cost
+        executor = replace(
+            self.executors[name],
+            cache=str(place / "calls.db"),
+            cost_limit=None if cost is None else CostLimit(cost, str(place / f"cost/{stem(name)}.db")),
+        )
+        carried = [*beginning.carried, *portfolio_of(config, self.editors[name])]
+        workspace = self.folder.path / "workspace" / named(name) / "workflows"
+        journal = Journal(workspace, beginning, data_set=named(name), tasks=executor.tasks)
         async with AsyncExitStack() as opened:
-            bench = self._bench(name)
-            opened.push_async_callback(bench.close)
+            runner = self._runner(executor)
+            opened.push_async_callback(runner.close)
             search = WorkflowSearch(
                 name=f"{name}-{config.run.seed}",
                 setting=executor.setting,
@@ -74,34 +81,29 @@ class SearchRun:
                 start=beginning.start,
                 carried=carried,
                 selection=self._selection(executor, len(carried)),
-                proposer=await self._proposer(name, executor, opened),
-                runner=bench,
+                proposer=self._proposer(name, executor, opened),
+                runner=runner,
                 pool=self.pool,
-                budget=SearchBudget(config.search.runs, config.search.cost),
+                runs=config.search.runs,
                 seed=config.run.seed,
                 limits=executor.limits,
                 converge=config.search.converge,
-                watch=lambda search, round: self._watch(name, search, round, journal),
+                watch=lambda search, jobs: self._watch(name, search, jobs, journal),
             )
-            found = await search.go()
-            held_out = await self._held_out(name, found)
-        record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
+            await search.go()
+            held_out = await self._held_out(name, search)
+        record = Record.of(search, select=config.search.select, held_out=held_out)
         record.save(self._file(name))
         journal.write(search, range(len(search.tree)))  # later runs change earlier scores
-        write_files(self.folder.path / "best" / stem(name), found.best.workflow, data_set=named(name))
+        write_files(self.folder.path / "best" / stem(name), search.best.workflow, data_set=named(name))
         return record
 
-    def _cost_limit(self, name: str) -> CostLimit | None:
-        """The cost limit of a data set; a resumed search reads from its file what was spent."""
-        cost, file = self.config.search.cost, self.folder.path.absolute() / f"cost/{stem(name)}.db"
-        return None if cost is None else CostLimit(cost, str(file))
-
-    def _bench(self, name: str) -> LocalRunner | RayRunner:
-        runtime, executor, cost_limit = self.config.runtime, self.executors[name], self.cost_limits[name]
+    def _runner(self, executor: Executor) -> LocalRunner | RayRunner:
+        runtime, cost_limit = self.config.runtime, executor.cost_limit
         if runtime.name == "local":
             return LocalRunner(executor, self.pool)
         if cost_limit is not None:
-            executor = build_executor(self.config, name, cache=self.cache, cost_limit=cost_limit.serve())
+            executor = replace(executor, cost_limit=cost_limit.serve())
         return RayRunner(executor, self.served_pool, count=runtime.workers, timeout_s=runtime.timeout_s)
 
     @cached_property
@@ -111,7 +113,7 @@ class SearchRun:
 
     def _selection(self, executor: Executor, carried: int) -> Selection:
         search = self.config.search
-        tasks = [task.id for task in executor.tasks()]
+        tasks = [task.id for task in executor.tasks]
         random.Random(f"{self.config.run.seed}/{executor.setting}").shuffle(tasks)
         taught = search.select == "guided" and search.runs <= TAUGHT_RUNS
         prior = self._prior(executor.kind) if taught else None
@@ -129,45 +131,44 @@ class SearchRun:
             file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, kind, without=own))))
         return Prior(**json.loads(file.read_text()))
 
-    async def _proposer(self, name: str, executor: Executor, opened: AsyncExitStack) -> Proposer:
+    def _proposer(self, name: str, executor: Executor, opened: AsyncExitStack) -> Proposer:
         """Build the proposer. `opened` closes what it holds open."""
-        own = self.config.proposer
-        editor = editor_of(self.config, executor)
-        search = f"{name}-{self.config.run.seed}"
+        own, editor, cost_limit = self.config.proposer, self.editors[name], executor.cost_limit
         if own.name == "uniform":
             return UniformProposer(editor)
         from toolwright import providers
 
-        settings = chat_settings("proposer.chat", own.chat)
-        cost_limit = self.cost_limits[name]
         budget = None if cost_limit is None else cost_limit.open()
-        chat = providers.open_chat(settings, budget=budget, cache=Path(self.cache))
+        chat = providers.open_chat(self.proposer_chat, budget=budget, cache=Path(executor.cache or ""))
         opened.push_async_callback(providers.close, chat)
+        search = f"{name}-{self.config.run.seed}"
         return ChatProposer(
-            chat, editor, self.pool, search=search, proposals=own.proposals, tasks=executor.tasks()
+            chat, editor, self.pool, search=search, proposals=own.proposals, tasks=executor.tasks
         )
 
-    async def _held_out(self, name: str, found: SearchResult) -> dict[str, float]:
+    async def _held_out(self, name: str, search: WorkflowSearch) -> dict[str, float]:
         """Score the start and the best on tasks that no candidate has seen, outside the budget."""
-        count = self.config.search.held_out
-        if not count:
+        if name not in self.judges:
             return {}
-        bench = LocalRunner(build_executor(self.config, name, held_out=True, cache=self.cache), self.pool)
-        runs = schedule(list(bench.tasks), 1)
+        cache = str(self.folder.path.absolute() / "calls.db")
+        runner = LocalRunner(replace(self.judges[name], cache=cache), self.pool)
+        runs = schedule(list(runner.tasks), 1)
         scores = {}
         try:
-            for who, candidate in (("start", found.tree.start), ("best", found.best)):
-                made = await bench.run(candidate.workflow, runs)
+            for who, candidate in (("start", search.tree.start), ("best", search.best)):
+                made = await runner.run(candidate.workflow, runs)
                 scores[who] = fmean(payment.score for payment in made.values())
         finally:
-            await bench.close()
+            await runner.close()
         return scores
 
-    def _watch(self, name: str, search: WorkflowSearch, round: SearchRound, journal: Journal) -> None:
+    def _watch(self, name: str, search: WorkflowSearch, jobs: Sequence[Job], journal: Journal) -> None:
+        """Write down a round."""
         Record.of(search, select=self.config.search.select).save(self._file(name))
-        journal.write(search, (job.candidate for job in round.jobs))
-        best, start = search.tree[round.best], search.tree.start
-        from_start = search.selection.score(best)[0] - search.selection.score(start)[0]
+        journal.write(search, (job.candidate for job in jobs))
+        round = search.rounds[-1]
+        scores = search.scores
+        from_start = scores[round.best][0] - scores[0][0]
         self.folder.metrics.append(
             len(search.rounds),
             {
@@ -179,7 +180,7 @@ class SearchRun:
                 "time/total_s": time.monotonic() - self.started,
             },
         )
-        if round.number % 5 == 0:
+        if len(search.rounds) % 5 == 1:
             found = f"{len(search.tree)} candidate{'s' * (len(search.tree) > 1)}"
             print(
                 f"{name}: {round.runs} runs, {found}, best {100 * round.score:.1f} % "
@@ -204,26 +205,14 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
             f"{FEWEST} runs; set search.runs={LEAST_RUNS} or more"
         )
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
-    for name in config.data:
-        # A missing file, key, price or task is reported before anything is written.
-        for held_out in (False, True) if config.search.held_out else (False,):
-            build_executor(config, name, held_out=held_out).tasks()
-    begun(config.search)
-    listed(config.search)
+    searches = SearchRun(config)
     if config.search.pool is not None:
         ExperiencePool(config.search.pool)
-    for name in config.search.operators:
-        operator(name)
-    if config.proposer.name == "chat":
-        chat_settings("proposer.chat", config.proposer.chat)
-    folder.create()
-    with _locked(folder.path):
-        folder.begin(config, command=command)
-        (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
-        hunt = SearchRun(config, folder)
-        with _cluster(config):
-            records = asyncio.run(hunt.go())
-        write_report(folder.path)
+    folder.begin(config, command=command)
+    (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
+    with _cluster(config):
+        records = asyncio.run(searches.go(folder))
+    write_report(folder.path)
     for name, record in records.items():
         print(summary(name, record))
     print(f"  run     {folder.path}\n  report  {folder.path / 'report.html'}")
@@ -257,7 +246,7 @@ def editor_of(config: WorkflowConfig, executor: Executor) -> Editor:
         config.search.operators or executor.operators,
         {**executor.prompts, **(portfolio.prompts if portfolio is not None else {})},
         executor.limits,
-        executor.offers,
+        executor.available,
         None if executor.recorded is None else executor.recorded.programs.keys(),
     )
 
@@ -271,26 +260,10 @@ def listed(search: schema.SearchConfig) -> Portfolio | None:
     return Portfolio.load(Path(search.portfolio))
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from searching in this folder. The lock ends with this process."""
-    with (folder / "search.lock").open("w") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"the search in {folder} is still running: wait for it, or end it first"
-            ) from None
-        yield
-
-
-@contextmanager
-def _cluster(config: WorkflowConfig) -> Iterator[None]:
-    """Join or start a Ray cluster, if the configuration uses one."""
+def _cluster(config: WorkflowConfig) -> AbstractContextManager[object]:
+    """A Ray cluster, joined or started, if the configuration uses one."""
     if config.runtime.name == "local":
-        yield
-        return
+        return nullcontext()
     from toolwright.runtime.session import joined
 
-    with joined(config.runtime.address):
-        yield
+    return joined(config.runtime.address)

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
+from toolwright.providers.sqlite_file import BUSY_S, open_sqlite
 
 NAMESPACE = "toolwright"
-BUSY_S = 120.0  # the longest one writer waits for the others
 RAY = "ray:"
 
 
@@ -69,19 +67,18 @@ class Contrast:
     worse: Experience
 
 
-def _columns(noun: type, kinds: dict[str, str]) -> str:
+def _columns(noun: type) -> str:
+    kinds = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
     return ", ".join(f"{field.name} {kinds[str(field.type)]} NOT NULL" for field in fields(noun))
 
 
-KINDS = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
-TABLES = (
-    f"CREATE TABLE IF NOT EXISTS payments ({_columns(Payment, KINDS)}, "
-    "PRIMARY KEY (setting, workflow, task, repeat)) WITHOUT ROWID",
-    f"CREATE TABLE IF NOT EXISTS experiences ({_columns(Experience, KINDS)}, PRIMARY KEY (search, number))",
-    "CREATE INDEX IF NOT EXISTS by_anchor ON experiences (anchor)",
-    "CREATE TABLE IF NOT EXISTS workflows (meaning TEXT PRIMARY KEY, program TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS proposals (search TEXT, key TEXT, answer TEXT NOT NULL, "
-    "cost REAL NOT NULL, PRIMARY KEY (search, key))",
+PAYMENTS = f"payments ({_columns(Payment)}, PRIMARY KEY (setting, workflow, task, repeat)) WITHOUT ROWID"
+MORE = (
+    f"TABLE IF NOT EXISTS experiences ({_columns(Experience)}, PRIMARY KEY (search, number))",
+    "INDEX IF NOT EXISTS by_anchor ON experiences (anchor)",
+    "TABLE IF NOT EXISTS workflows (meaning TEXT PRIMARY KEY, program TEXT NOT NULL)",
+    "TABLE IF NOT EXISTS proposals (search TEXT, key TEXT, answer TEXT NOT NULL, cost REAL NOT NULL, "
+    "PRIMARY KEY (search, key))",
 )
 
 
@@ -89,61 +86,34 @@ class Store:
     """The file's owner in this process: a connection a thread, none carried over a fork."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._local = threading.local()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._retried(lambda db: [db.execute(table) for table in TABLES])
+        self.path, self._local = path, threading.local()
+        _ = self._db
 
     @property
     def _db(self) -> sqlite3.Connection:
-        mine: tuple[int, sqlite3.Connection] | None = getattr(self._local, "db", None)
-        if mine is None or mine[0] != os.getpid():
-            db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-            # Turning the log on takes a lock that no busy handler waits for.
-            _patiently(lambda: db.execute("PRAGMA journal_mode=WAL"))
-            db.execute("PRAGMA synchronous=FULL")
-            mine = self._local.db = (os.getpid(), db)
-        return mine[1]
+        process, db = getattr(self._local, "connection", (0, None))
+        if db is None or process != os.getpid():
+            db = open_sqlite(self.path, PAYMENTS, purpose="an experience pool")
+            db.execute("PRAGMA synchronous = FULL")
+            for table in MORE:
+                db.execute(f"CREATE {table}")
+            self._local.connection = os.getpid(), db
+        return db
 
     def write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> int:
         """All rows or none; how many were new. `over`: a row that is there is replaced, else it stays."""
         if not rows:
             return 0
-        verb = "REPLACE" if over else "IGNORE"
-        marks = ", ".join("?" * len(rows[0]))
-
-        def insert(db: sqlite3.Connection) -> int:
-            before = db.total_changes
+        verb, marks = "REPLACE" if over else "IGNORE", ", ".join("?" * len(rows[0]))
+        db = self._db
+        before = db.total_changes
+        db.execute("BEGIN IMMEDIATE")
+        with db:  # commits, or rolls back
             db.executemany(f"INSERT OR {verb} INTO {table} VALUES ({marks})", rows)
-            return db.total_changes - before
-
-        return int(self._retried(insert))
+        return db.total_changes - before
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._db.execute(query, tuple(values)).fetchall()
-
-    def _retried(self, work: Any) -> Any:
-        db = self._db
-        _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
-        try:
-            result = work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        return result
-
-
-def _patiently(act: Any) -> None:
-    limit = time.monotonic() + BUSY_S
-    while True:
-        try:
-            act()
-            return
-        except sqlite3.OperationalError as error:
-            if ("locked" not in str(error) and "busy" not in str(error)) or time.monotonic() > limit:
-                raise
-            time.sleep(0.005 + 0.02 * random.random())
 
 
 class ExperiencePool:
@@ -160,12 +130,7 @@ class ExperiencePool:
                 f"the experience pool {path} is a file on {host}, but this machine is "
                 f"{socket.gethostname()}; pass ExperiencePool.serve(NAME) to workers on other machines"
             )
-        try:
-            self._store = Store(Path(path).expanduser().absolute())
-        except (OSError, sqlite3.Error) as error:
-            raise UserError(
-                f"{path} is not an experience pool, and none can be created there: {error}"
-            ) from None
+        self._store = Store(Path(path).expanduser().absolute())
         self.address = f"{socket.gethostname()}@{self._store.path}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -258,19 +223,18 @@ class ExperiencePool:
     def _experiences(self, rest: str, values: Sequence[Any]) -> list[Experience]:
         return [Experience(*row) for row in self._read(f"SELECT * FROM experiences {rest}", values)]
 
-    def _read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        if self._store is not None:
-            return self._store.read(query, values)
+    def _read(self, query: str, values: Sequence[Any] = ()) -> Any:
         return self._ask("read", query, list(values))
 
-    def _write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> int:
-        if self._store is not None:
-            return self._store.write(table, rows, over=over)
-        return int(self._ask("write", table, list(rows), over=over))
+    def _write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> Any:
+        return self._ask("write", table, list(rows), over=over)
 
     _owner: Any = None
 
     def _ask(self, method: str, *args: Any, **named: Any) -> Any:
+        """Call the store here, or the actor in front of it."""
+        if self._store is not None:
+            return getattr(self._store, method)(*args, **named)
         import ray
 
         if self._owner is None:

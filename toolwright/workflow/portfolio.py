@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from toolwright.failures import UserError
-from toolwright.workflow.aflow.read import read
+from toolwright.workflow.aflow.expressions import NotExpressible
+from toolwright.workflow.aflow.read import read_file
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
 from toolwright.workflow.operators import FREE
@@ -79,15 +80,13 @@ def read_workflow(path: Path) -> Workflow:
     """A workflow from AFlow's folder or graph.py, its prompt.py beside it, or from JSON."""
     path = path / "graph.py" if path.is_dir() else path
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            return read_file(path).checked()
+        return Workflow.from_json(path.read_text(encoding="utf-8")).checked()
     except (OSError, UnicodeDecodeError) as error:
         expected = "expected AFlow's graph.py or a workflow as JSON"
         raise UserError(f"{path} cannot be read: {reason_of(error)}; {expected}") from None
-    if path.suffix != ".py":
-        try:
-            return Workflow.from_json(text).checked()
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-    beside = path.with_name("prompt.py")
-    prompts = beside.read_text(encoding="utf-8") if beside.is_file() else ""
-    return read(text, prompts, where=str(path)).checked()
+    except NotExpressible:  # it names the file
+        raise
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None

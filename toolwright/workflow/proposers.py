@@ -14,7 +14,7 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.edits import Accept, NamedPrompt, Set, parse
+from toolwright.workflow.edits import FORMS, NamedPrompt, Set, parse
 from toolwright.workflow.graph import Node, WorkflowLimits
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.operators import operator
@@ -77,13 +77,9 @@ class Editor:
     known: AbstractSet[str] | None = None  # fingerprints of the workflows that can be run; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
-        """Every legal edit except `accept`, as text, with the workflow it leads to."""
+        """Every legal edit, as text, with the workflow it leads to."""
         found = legal(workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers)
-        return {
-            str(edit): made
-            for edit, made in found.items()
-            if not isinstance(edit, Accept) and self.can_run(made)
-        }
+        return {str(edit): made for edit, made in found.items() if self.can_run(made)}
 
     def can_run(self, workflow: Workflow) -> bool:
         return self.known is None or workflow.fingerprint in self.known
@@ -110,12 +106,7 @@ Prompts that are known:
 {prompts}
 {failures}{experience}
 A change is one line of this language:
-  add OPERATOR after NODE [with PROMPT] [x N]
-  add OPERATOR into NODE [with PROMPT]
-  remove NODE
-  replace NODE OPERATOR [with PROMPT]
-  rewire NODE.PORT NODE.FIELD
-  set NODE prompt PROMPT | set NODE repeat N
+{forms}
 PROMPT is the name of a known one, or NAME="text" for a new one of yours. An ensemble compares N samples of
 the node before it (x N). Do not repeat what was tried.
 
@@ -198,6 +189,7 @@ class ChatProposer:
             operators="\n".join(f"  {name}: {_described(name)}" for name in self.editor.operators),
             prompts="\n".join(f"  {name} = {text!r}" for name, text in self.editor.prompts.items())
             or "  none",
+            forms="\n".join(f"  {form}" for form in FORMS.values()),
             failures="".join(map(self._failed, state.wrong[:SHOWN_WRONG])),
             experience="".join(map(_told, pairs)),
         )

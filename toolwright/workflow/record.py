@@ -13,7 +13,7 @@ from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.search_loop import WorkflowSearch
+from toolwright.workflow.search_loop import CurvePoint, WorkflowSearch
 
 FOLDER = "searches"
 
@@ -40,16 +40,6 @@ class CandidateRow:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """The state of the search after a round."""
-
-    runs: int
-    cost: float
-    best: int
-    score: float
-
-
-@dataclass(frozen=True)
 class Record:
     setting: str
     select: str
@@ -61,18 +51,20 @@ class Record:
     held_out: dict[str, float]  # scores on tasks that the search never saw, of `start` and `best`
 
     @classmethod
-    def of(
-        cls, search: WorkflowSearch, *, select: str, why: str = "", held_out: dict[str, float] | None = None
-    ) -> Record:
-        rows = []
+    def of(cls, search: WorkflowSearch, *, select: str, held_out: dict[str, float] | None = None) -> Record:
+        rows, scores = [], search.scores
         for c in search.tree:
-            score, sd = search.selection.score(c) if c.runs else (0.0, 0.0)
+            score, sd = scores.get(c.number, (0.0, 0.0))
             estimated = (score, sd, c.mean, len(c.runs), c.cost)
             wrong = (c.failure, c.failures)
             rows.append(CandidateRow(c.number, c.parent, c.edit, *estimated, *wrong, c.workflow.to_json()))
-        curve = [CurvePoint(r.runs, r.cost, r.best, r.score) for r in search.rounds]
-        best = search.selection.best(search.tree).number
-        return cls(search.setting, select, search.budget.runs, best, why, rows, curve, held_out or {})
+        about = (search.setting, select, search.runs, search.best.number, search.why)
+        return cls(*about, rows, search.rounds, held_out or {})
+
+    @property
+    def runs(self) -> int:
+        """Runs of all candidates."""
+        return sum(row.runs for row in self.rows)
 
     @property
     def start(self) -> CandidateRow:
@@ -141,9 +133,8 @@ MOST_CHILDREN = 4  # of a candidate, without --full: the best
 def summary(name: str, record: Record) -> str:
     """A summary of the search."""
     start, best = record.start, record.winner
-    runs = sum(row.runs for row in record.rows)
     lines = [
-        f"{name}: {len(record.rows)} candidates, {runs} runs, ended: {record.why or 'not yet'}",
+        f"{name}: {len(record.rows)} candidates, {record.runs} runs, ended: {record.why or 'not yet'}",
         *("    " + line for line in as_text(best.workflow).splitlines()),
         f"  start   {_score(start)}",
         f"  best    {_score(best)}  {100 * (best.score - start.score):+.1f} points; "

@@ -14,7 +14,7 @@ from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.workflow.apply import applied, candidates
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
-from toolwright.workflow.executors import ChatExecutor, build_executor
+from toolwright.workflow.executors import Executor, build_executor
 from toolwright.workflow.launch import editor_of, portfolio_of
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow, single_call
@@ -103,7 +103,8 @@ class Recording:
 
     def __init__(self, config: WorkflowConfig, name: str, folder: Path, workflows: int, repeats: int) -> None:
         self.name, self.repeats = name, repeats
-        self.tasks, self.executor = _of_both_splits(config, name, cache=str(folder / "calls.db"))
+        self.tasks, self.executor = _of_both_splits(config, name)
+        self.executor = replace(self.executor, cache=str(folder / "calls.db"))
         self.editor = editor_of(config, self.executor)
         first = [single_call(), *(one.workflow for one in portfolio_of(config, self.editor))]
         self.space = drawn_space(self.editor, first, count=workflows, seed=config.run.seed)
@@ -146,9 +147,7 @@ class Recording:
         )
 
 
-def _of_both_splits(
-    config: WorkflowConfig, name: str, *, cache: str
-) -> tuple[dict[str, list[str]], ChatExecutor]:
+def _of_both_splits(config: WorkflowConfig, name: str) -> tuple[dict[str, list[str]], Executor]:
     """The ids of the tasks by split, and an executor of them all. Smaller data sets are taken whole."""
     if config.executor.name != "chat":
         raise UserError("recording needs a model that answers; set executor.name=chat")
@@ -159,8 +158,9 @@ def _of_both_splits(
         "held_out": min(search.held_out, len(whole.test)),
     }
     config = config.model_copy(update={"search": search.model_copy(update=sizes)})
-    parts = {split: build_executor(config, name, held_out=split == "test", cache=cache) for split in SPLITS}
-    ids = {split: [task.id for task in part.tasks()] for split, part in parts.items()}
+    parts = {split: build_executor(config, name, split) for split in SPLITS}
+    ids: dict[str, list[str]] = {split: [task.id for task in part.tasks] for split, part in parts.items()}
     one = parts["validation"]
-    assert isinstance(one, ChatExecutor)
-    return ids, replace(one, chosen=tuple(t for part in parts.values() for t in part.tasks()), split="both")
+    every = [task for part in parts.values() for task in part.tasks]
+    setting = one.setting.replace(f"{name}/validation", f"{name}/both", 1)
+    return ids, replace(one, tasks=every, setting=setting)

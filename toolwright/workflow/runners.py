@@ -22,7 +22,7 @@ class LocalRunner:
 
     def __init__(self, executor: Executor, pool: ExperiencePool | None) -> None:
         self.setting, self.pool = executor.setting, pool
-        self.tasks = {task.id: task for task in executor.tasks()}
+        self.tasks = {task.id: task for task in executor.tasks}
         self._opened = executor.open()
         self._places = asyncio.Semaphore(executor.parallel)
         self._unpaid: list[Payment] = []
@@ -42,7 +42,7 @@ class LocalRunner:
         for again in range(RETRIES + 1):
             async with self._places:
                 try:
-                    (found,) = await self._opened(repeat).evaluate(workflow, [self.tasks[task]])
+                    found = await self._opened.run(workflow, self.tasks[task], repeat)
                 except BudgetSpent:
                     return None
             if found.counts:
@@ -94,13 +94,11 @@ class RayRunner:
         self.timeout_s = timeout_s
         made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(RunnerWorker)
         self.actors: list[Any] = [made.remote(executor, pool) for _ in range(count)]
-        self.idle: asyncio.Queue[Any] | None = None
+        self.idle: asyncio.Queue[Any] = asyncio.Queue()
+        for actor in self.actors:
+            self.idle.put_nowait(actor)
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
-        if self.idle is None:
-            self.idle = asyncio.Queue()
-            for actor in self.actors:
-                self.idle.put_nowait(actor)
         program = workflow.to_json()
         chunks = [runs[start : start + CHUNK] for start in range(0, len(runs), CHUNK)]
         parts = await asyncio.gather(*(self._chunk(program, chunk) for chunk in chunks))
@@ -109,7 +107,6 @@ class RayRunner:
     async def _chunk(self, program: dict[str, Any], runs: Sequence[Run]) -> list[Payment]:
         from ray.exceptions import RayError, RayTaskError
 
-        assert self.idle is not None
         actor = await self.idle.get()
         try:
             return list(await asyncio.wait_for(actor.chunk.remote(program, list(runs)), self.timeout_s))

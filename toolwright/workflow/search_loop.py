@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from toolwright.failures import UserError
 from toolwright.providers.budget import BudgetSpent
@@ -41,38 +41,18 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class SearchBudget:
-    """The budget of a search: runs, and dollars if `cost` is set."""
+class CurvePoint:
+    """The state of the search after a round."""
 
-    runs: int
-    cost: float | None = None
-
-
-@dataclass(frozen=True)
-class SearchRound:
-    """The result of a round, for the display and the record."""
-
-    number: int
-    jobs: Sequence[Job]
-    best: int
-    score: float  # that the best is expected to have on other tasks
     runs: int
     cost: float
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The result of a search."""
-
-    tree: Tree
-    best: Candidate
-    scores: Mapping[int, tuple[float, float]]  # estimated score of every candidate that ran: mean and sd
-    rounds: Sequence[SearchRound]
-    expected: float  # score of the best on other tasks
-    why: str  # the search ended: budget, converged or exhausted
+    best: int
+    score: float  # that the best is expected to have on other tasks
 
 
 class WorkflowSearch:
+    """A search and, when `go` returns, its result."""
+
     def __init__(
         self,
         *,
@@ -84,36 +64,50 @@ class WorkflowSearch:
         proposer: Proposer,
         runner: Runner,
         pool: ExperiencePool | None,
-        budget: SearchBudget,
+        runs: int,
         seed: int,
         limits: WorkflowLimits | None = None,
         converge: bool = True,
         carried: Sequence[Proposal] = (),
-        watch: Callable[[WorkflowSearch, SearchRound], None] | None = None,
+        watch: Callable[[WorkflowSearch, Sequence[Job]], None] | None = None,
     ) -> None:
+        """`runs` is the budget; the runner keeps the cost limit."""
         self.name, self.setting, self.kind, self.seed = name, setting, kind, seed
         self.selection, self.proposer, self.runner, self.pool = selection, proposer, runner, pool
-        self.budget, self.limits, self.converge, self.watch = budget, limits, converge, watch
+        self.runs, self.limits, self.converge, self.watch = runs, limits, converge, watch
         self.tree, self._carried = Tree(start), list(carried)
-        self.rounds: list[SearchRound] = []
+        self.rounds: list[CurvePoint] = []
+        self.why = ""  # it ended: budget, converged or exhausted
         self._asked: dict[int, int] = {}
         self._out_of_money = False  # a call was refused for its cost
         self._keep_workflow(self.tree.start)
 
-    async def go(self) -> SearchResult:
-        jobs, why = [Job(0, self.selection.first_runs(self.tree.start))], ""
-        while not why:
+    @property
+    def best(self) -> Candidate:
+        return self.selection.best(self.tree)
+
+    @property
+    def expected(self) -> float:
+        """What the best is expected to score on other tasks."""
+        return self.selection.expected(self.best)
+
+    @property
+    def scores(self) -> dict[int, tuple[float, float]]:
+        """The estimated score of every candidate that ran: mean and standard deviation."""
+        return {c.number: self.selection.score(c) for c in self.tree if c.runs}
+
+    async def go(self) -> Self:
+        jobs = [Job(0, self.selection.first_runs(self.tree.start))]
+        while not self.why:
             await self._round(jobs)
             if self._left() <= 0 or self._out_of_money:
-                why = "budget"
+                self.why = "budget"
             elif self.converge and self.selection.converged(self.tree):
-                why = "converged"
+                self.why = "converged"
             else:
                 jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
-                why = "" if jobs else "budget" if self._out_of_money else "exhausted"
-        scores = {c.number: self.selection.score(c) for c in self.tree if c.runs}
-        best = self.selection.best(self.tree)
-        return SearchResult(self.tree, best, scores, self.rounds, self.selection.expected(best), why)
+                self.why = "" if jobs else "budget" if self._out_of_money else "exhausted"
+        return self
 
     async def _decide(self, rng: random.Random) -> list[Job]:
         if self._carried and (jobs := self._carried_jobs()):
@@ -154,7 +148,7 @@ class WorkflowSearch:
 
     async def _expand(self, rng: random.Random) -> Candidate | None:
         """Take up a new candidate. The proposer is called only for the state that the selection expands."""
-        if len(self.tree) > self.budget.runs:
+        if len(self.tree) > self.runs:
             return None  # refused candidates cost nothing: a proposer of nothing else must come to an end
         while (parent := self.selection.parent(self.tree, rng)) is not None:
             if self.tree.fresh(parent):
@@ -185,20 +179,19 @@ class WorkflowSearch:
             self._out_of_money |= len(done) < len(job.runs)
         if not self.tree.start.runs:
             raise UserError(
-                f"search.cost={self.budget.cost} does not pay for one run of the start; raise it, or lower "
-                "executor.max_tokens, which bounds the cost of a call"
+                "search.cost does not pay for one run of the start; raise it, or lower executor.max_tokens, "
+                "which bounds the cost of a call"
             )
         if not self.rounds:
             self._check_start()
         self.selection.look(self.tree)
         if self.pool is not None:
             self.pool.learn(self._experience(self.tree[job.candidate]) for job in jobs)
-        best = self.selection.best(self.tree)
-        score = self.selection.expected(best)
-        spent = self.tree.runs, self.tree.cost
-        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, *spent))
+        best = self.best
+        expected = self.selection.expected(best)
+        self.rounds.append(CurvePoint(self.tree.runs, self.tree.cost, best.number, expected))
         if self.watch is not None:
-            self.watch(self, self.rounds[-1])
+            self.watch(self, jobs)
 
     def _check_start(self) -> None:
         """Refuse to go on if no run of the start came to an answer: the model or the start is at fault."""
@@ -217,8 +210,8 @@ class WorkflowSearch:
         return kept
 
     def _left(self) -> int:
-        """Runs left in the budget. The runner keeps the cost limit, which cached calls do not count for."""
-        return self.budget.runs - self.tree.runs
+        """Runs left in the budget."""
+        return self.runs - self.tree.runs
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None
@@ -227,7 +220,7 @@ class WorkflowSearch:
             for c in (self.tree[number] for number in candidate.children)
         ]
         start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
-        left = 1 - self.tree.runs / self.budget.runs
+        left = 1 - self.tree.runs / self.runs
         wrong = {task: run.failure for (task, _), run in sorted(candidate.runs.items()) if run.score < WRONG}
         about = (self.setting, self.kind, candidate.workflow, score, start)
         return WorkflowState(*about, tried, max(0.0, left), tuple(wrong.items()))

@@ -7,7 +7,7 @@ from collections import Counter
 from toolwright.doctor.diagnosis import Diagnosis
 from toolwright.doctor.run_history import RunHistory
 from toolwright.observe.numbers import percent
-from toolwright.workflow.record import Record, records
+from toolwright.workflow.record import records
 
 MANY = 0.3  # of the runs of candidates
 MOSTLY = 0.8  # of candidates
@@ -21,7 +21,7 @@ def runs_fail(history: RunHistory) -> Diagnosis | None:
         failures: Counter[str] = Counter()
         for row in record.rows:
             failures.update(row.failures)
-        runs = sum(row.runs for row in record.rows)
+        runs = record.runs
         if runs and failures.total() >= MANY * runs:
             why, count = failures.most_common(1)[0]
             return Diagnosis(
@@ -59,14 +59,10 @@ def no_gain(history: RunHistory) -> Diagnosis | None:
             return Diagnosis(
                 "warning",
                 "nothing better found",
-                f"{name}: {len(record.rows)} candidates and {_runs(record)} runs of {record.budget}, and the "
+                f"{name}: {len(record.rows)} candidates and {record.runs} runs of {record.budget}, and the "
                 f"start is still the best, at {percent(record.start.score)}",
                 f"search.runs={2 * record.budget}, search.tasks=80 so that small gains show, or other "
                 "search.operators",
                 cause=0.5,
             )
     return None
-
-
-def _runs(record: Record) -> int:
-    return sum(row.runs for row in record.rows)

@@ -65,7 +65,8 @@ class Selection:
         raise NotImplementedError
 
     def converged(self, tree: Tree) -> bool:
-        raise NotImplementedError
+        """Whether no better workflow is expected."""
+        return False
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
         """The estimated score: mean and standard deviation."""
@@ -122,7 +123,6 @@ class AflowSelection(Selection):
         return candidate.mean, math.sqrt(max(candidate.mean * (1 - candidate.mean), 0.01) / count)
 
 
-CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
 EXPLORE = 0.5  # the part of a round that goes to new candidates, where no value weighs them
 LOOKAHEAD = (1, 2, 4, 8)  # chunks of runs: few change no choice, so their worth is the best average of these
 
@@ -223,22 +223,6 @@ class ArmSelection(Selection):
         """The highest mean of those that finished their first runs; of equals the one that costs less, then
         the older."""
         return max(well_run(tree, self.opening), key=lambda c: (self.score(c)[0], -c.cost, -c.number))
-
-    def converged(self, tree: Tree) -> bool:
-        """No candidate of the last `patience` is the best, nor can any of them be better by more than the
-        tolerance, with 95 % confidence."""
-        if self.belief is None or len(tree) <= self.settings.patience:
-            return False
-        leader = self.best(tree)
-        late = [c for c in tree.candidates[-self.settings.patience :] if c.number in self.rank]
-        if leader in late:
-            return False
-        mean, cov, first = self.belief.mean, self.belief.cov, self.rank[leader.number]
-        for one in (self.rank[c.number] for c in late):
-            spread = math.sqrt(max(0.0, cov[one, one] + cov[first, first] - 2 * cov[one, first]))
-            if mean[one] + CONFIDENT * spread > mean[first] + self.settings.tolerance:
-                return False
-        return True
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
         if self.belief is None or candidate.number not in self.rank:

@@ -11,13 +11,13 @@ an answer.
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 import random
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from toolwright.failures import UserError
@@ -26,75 +26,61 @@ from toolwright.trajectory import Task
 from toolwright.workflow.interpreter import CodeRun, seed_of
 from toolwright.workflow.operators import ensemble, generate, programs, review
 
-OPERATORS = ("Custom", "AnswerGenerate", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
-CODE_OPERATORS = ("Custom", "CustomCodeGenerate", "ScEnsemble", "Test", "Review", "Revise")
 # Prompts that a search may pick from. In every world each has a worth: some of it is its own, some is drawn.
-PROMPTS: Mapping[str, str] = {
-    "STEPS_PROMPT": "Solve the problem step by step, and check every step before the next.\n",
-    "PLAN_PROMPT": "First write a short plan, then carry it out.\n",
-    "ESTIMATE_PROMPT": "Estimate the result first, then compute it, and compare the two.\n",
-    "BRIEF_PROMPT": "Give the result at once, without working.\n",
-    "TEACHER_PROMPT": "Explain the solution as a teacher would to a class.\n",
-    "EQUATIONS_PROMPT": "Write down what is known as equations and solve them.\n",
+_WORDS = {
+    "STEPS_PROMPT": (0.5, "Solve the problem step by step, and check every step before the next."),
+    "PLAN_PROMPT": (0.4, "First write a short plan, then carry it out."),
+    "ESTIMATE_PROMPT": (0.1, "Estimate the result first, then compute it, and compare the two."),
+    "BRIEF_PROMPT": (-0.6, "Give the result at once, without working."),
+    "TEACHER_PROMPT": (0.0, "Explain the solution as a teacher would to a class."),
+    "EQUATIONS_PROMPT": (0.3, "Write down what is known as equations and solve them."),
 }
-# What a prompt tends to do, whatever the model.
-_OWN_WORTH = {
-    "STEPS_PROMPT": 0.5,
-    "PLAN_PROMPT": 0.4,
-    "ESTIMATE_PROMPT": 0.1,
-    "BRIEF_PROMPT": -0.6,
-    "TEACHER_PROMPT": 0.0,
-    "EQUATIONS_PROMPT": 0.3,
-}
+PROMPTS: Mapping[str, str] = {name: f"{words}\n" for name, (_, words) in _WORDS.items()}
 
 
-@dataclass(frozen=True)
 class World:
-    """The latent model. Worths are log-odds: p(right) = σ(skill + prompt − difficulty − effects)."""
+    """The latent model, drawn from a seed. Worths are log-odds: p(right) = σ(skill + prompt − difficulty −
+    effects). With `code`, answers are functions, and there are tests."""
 
-    seed: int
-    skill: Mapping[str, float]
-    spread: float  # of the tasks' difficulty
-    idiosyncrasy: float  # how far a way of solving suits some tasks and not others
-    attraction: float  # the share of wrong answers that are a task's one popular mistake
-    untidiness: float  # the share of free answers that a scorer misreads
-    choosing: float  # how often an ensemble sees the majority
-    sensitivity: float  # of a review, for solutions that are wrong
-    specificity: float  # and for those that are right
-    mending: float  # what a revision gains over a first try
-    anchoring: float  # how often a second look only repeats what it was shown
-    prompt_noise: float
-    price_in: float  # US dollars for a million tokens
-    price_out: float
-    hiding: float = 0.0  # of tasks about code: the share of wrong programs that pass the public tests
-    code: bool = False  # whether answers are functions, and there are tests
-
-    @staticmethod
-    def drawn(seed: int, *, code: bool = False) -> World:
+    def __init__(self, seed: int, *, code: bool = False) -> None:
+        self.seed, self.code = seed, code
         rng = random.Random(seed_of("world", seed))
-        return World(
-            seed=seed,
-            skill={
-                "Custom": rng.gauss(0.0, 0.3),
-                "AnswerGenerate": rng.gauss(0.3, 0.4),
-                "Programmer": rng.gauss(0.2, 0.9),
-                "CustomCodeGenerate": random.Random(seed_of("code", seed)).gauss(0.2, 0.4),
-            },
-            spread=rng.uniform(1.0, 2.0),
-            idiosyncrasy=rng.uniform(0.5, 1.5),
-            attraction=rng.uniform(0.2, 0.7),
-            untidiness=rng.uniform(0.0, 0.3),
-            choosing=rng.uniform(0.85, 0.99),
-            sensitivity=rng.uniform(0.3, 0.85),
-            specificity=rng.uniform(0.7, 0.97),
-            mending=rng.gauss(0.2, 0.5),
-            anchoring=rng.uniform(0.3, 0.8),
-            prompt_noise=rng.uniform(0.2, 0.5),
-            price_in=rng.uniform(0.1, 0.5),
-            price_out=rng.uniform(0.4, 2.0),
-            hiding=rng.uniform(0.2, 0.6),
-            code=code,
-        )
+        self.skill = {
+            "Custom": rng.gauss(0.0, 0.3),
+            "AnswerGenerate": rng.gauss(0.3, 0.4),
+            "Programmer": rng.gauss(0.2, 0.9),
+            "CustomCodeGenerate": random.Random(seed_of("code", seed)).gauss(0.2, 0.4),
+        }
+        self.spread = rng.uniform(1.0, 2.0)  # of the tasks' difficulty
+        self.idiosyncrasy = rng.uniform(0.5, 1.5)  # how far a way of solving suits some tasks and not others
+        self.attraction = rng.uniform(0.2, 0.7)  # the share of wrong answers that are one popular mistake
+        self.untidiness = rng.uniform(0.0, 0.3)  # the share of free answers that a scorer misreads
+        self.choosing = rng.uniform(0.85, 0.99)  # how often an ensemble sees the majority
+        self.sensitivity = rng.uniform(0.3, 0.85)  # of a review, for solutions that are wrong
+        self.specificity = rng.uniform(0.7, 0.97)  # and for those that are right
+        self.mending = rng.gauss(0.2, 0.5)  # what a revision gains over a first try
+        self.anchoring = rng.uniform(0.3, 0.8)  # how often a second look only repeats what it was shown
+        self.prompt_noise = rng.uniform(0.2, 0.5)
+        self.price_in, self.price_out = rng.uniform(0.1, 0.5), rng.uniform(0.4, 2.0)  # of a million tokens
+        self.hiding = rng.uniform(0.2, 0.6)  # the share of wrong programs that pass the public tests
+
+    @lru_cache(maxsize=65536)  # noqa: B019 - a world lives as long as its searches
+    def latent(self, number: int) -> _Latent:
+        rng = random.Random(seed_of("task", self.seed, number))
+        answer = rng.randrange(100, 1000)
+        return _Latent(answer, answer + rng.randrange(1, 50), rng.gauss(0.0, self.spread))
+
+    @lru_cache(maxsize=65536)  # noqa: B019
+    def effect(self, number: int, way: str) -> float:
+        """How a way of solving suits one task: the same whenever it is taken, so its errors go together."""
+        return random.Random(seed_of("effect", self.seed, number, way)).gauss(0.0, self.idiosyncrasy)
+
+    @lru_cache(maxsize=4096)  # noqa: B019
+    def worth(self, words: str) -> float:
+        """What a prompt is worth."""
+        own = next((worth for worth, known in _WORDS.values() if known == words), 0.0)
+        noise = random.Random(seed_of("prompt", self.seed, words)).gauss(0.0, self.prompt_noise)
+        return own + noise if words else 0.0
 
     def tasks(self, count: int, *, split: str = "validation") -> list[Task]:
         """As many as one likes; those of other splits are others."""
@@ -105,7 +91,7 @@ class World:
 
     def _task(self, number: int) -> Task:
         """The answer is a number, or a function that adds it: the last number of either is what is scored."""
-        answer = _latent(self, number).answer
+        answer = self.latent(number).answer
         asked = "which function f(x) adds it?" if self.code else "which number is meant?"
         tests = {"entry_point": "f", "public_tests": [f"assert candidate(1) == {answer + 1}"]}
         return Task(
@@ -124,29 +110,6 @@ class _Latent:
     answer: int
     mistake: int  # the popular one
     difficulty: float
-
-
-@functools.lru_cache(maxsize=65536)
-def _drawn_task(seed: int, spread: float, number: int) -> _Latent:
-    rng = random.Random(seed_of("task", seed, number))
-    answer = rng.randrange(100, 1000)
-    return _Latent(answer, answer + rng.randrange(1, 50), rng.gauss(0.0, spread))
-
-
-def _latent(world: World, number: int) -> _Latent:
-    return _drawn_task(world.seed, world.spread, number)
-
-
-@functools.lru_cache(maxsize=65536)
-def _effect(seed: int, idiosyncrasy: float, number: int, way: str) -> float:
-    """How a way of solving suits one task: the same whenever that way is taken, so its errors go together."""
-    return random.Random(seed_of("effect", seed, number, way)).gauss(0.0, idiosyncrasy)
-
-
-@functools.lru_cache(maxsize=4096)
-def _worth(seed: int, noise: float, words: str) -> float:
-    own = next((worth for name, worth in _OWN_WORTH.items() if PROMPTS[name].strip() == words), 0.0)
-    return own + random.Random(seed_of("prompt", seed, words)).gauss(0.0, noise) if words else 0.0
 
 
 _PROBLEM = re.compile(r"Problem sim-(\d+)-(\d+): which [^?]*\?")
@@ -217,7 +180,7 @@ class _Question:
     """One call: its task, and what is drawn for it."""
 
     def __init__(self, world: World, number: int, seed: int) -> None:
-        self.world, self.number, self.latent = world, number, _latent(world, number)
+        self.world, self.number, self.latent = world, number, world.latent(number)
         bits = seed_of("call", world.seed, number, seed)
         self.luck, self.error, self.other = (((bits >> shift) & 0x1FFFFF) / 0x200000 for shift in (0, 21, 42))
 
@@ -225,8 +188,8 @@ class _Question:
         """A fresh try: the answer, the popular mistake, or some other number."""
         world, latent = self.world, self.latent
         way = f"{operator} {words}"
-        odds = world.skill[operator] + bonus + _worth(world.seed, world.prompt_noise, words)
-        odds -= latent.difficulty + _effect(world.seed, world.idiosyncrasy, self.number, way)
+        odds = world.skill[operator] + bonus + world.worth(words)
+        odds -= latent.difficulty + world.effect(self.number, way)
         if self.luck < 1 / (1 + math.exp(-odds)):
             return latent.answer
         return latent.mistake if self.error < world.attraction else 1000 + int(self.error * 8999)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from toolwright.failures import UserError, nearest
-from toolwright.trajectory import Task
+from toolwright.failures import UserError
 from toolwright.workflow.evaluate import WorkflowOutcome
-from toolwright.workflow.graph import WorkflowLimits
 from toolwright.workflow.pool import Payment
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.tree import Run
 
-SPLITS = ("validation", "test")
+Split = Literal["validation", "test"]
+SPLITS: tuple[Split, ...] = ("validation", "test")
 WHOLE = 0.99  # of the tasks that a workflow has to have run on
 Cells = Sequence[Sequence[Sequence[float]]]  # [workflow, repeat, task]
 
@@ -117,75 +116,12 @@ def load_tables(path: Path) -> dict[str, RecordedTable]:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             tables = [RecordedTable(**json.loads(line)) for line in file]
     except (OSError, EOFError, ValueError, TypeError) as error:
-        raise UserError(f"{path} holds no recorded tables: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} holds no recorded tables: {why}") from None
     return {table.name: table for table in tables}
 
 
 @lru_cache(maxsize=8)
-def _loaded(path: str) -> dict[str, RecordedTable]:
+def load_tables_once(path: str) -> dict[str, RecordedTable]:
+    """`load_tables` for a file that no longer changes."""
     return load_tables(Path(path))
-
-
-@dataclass(frozen=True)
-class RecordedExecutor:
-    """A table in place of a model. Searches on it reach the recorded workflows alone."""
-
-    file: str
-    name: str
-    count: int
-    split: str = "validation"
-    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
-    parallel: int = 16
-    offers: Set[str] | None = None
-
-    @property
-    def recorded(self) -> RecordedTable:
-        tables = _loaded(self.file)
-        if self.name not in tables:
-            raise UserError(f"{self.file} has no table of {self.name!r}; {nearest(self.name, tables)}")
-        return tables[self.name]
-
-    @property
-    def setting(self) -> str:
-        return f"{self.recorded.setting}, recorded, {self.split}"
-
-    @property
-    def kind(self) -> str:
-        return self.recorded.kind
-
-    @property
-    def operators(self) -> Sequence[str]:
-        return self.recorded.operators
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        return self.recorded.prompts
-
-    def tasks(self) -> Sequence[Task]:
-        known = self.recorded.tasks[self.split]
-        if self.count > len(known):
-            key = "search.tasks" if self.split == "validation" else "search.held_out"
-            raise UserError(
-                f"{self.file} has {len(known)} {self.split} tasks of {self.name}, not {self.count}: "
-                f"set {key}={len(known)} or less"
-            )
-        return [Task(id=name, prompt=[]) for name in known[: self.count]]
-
-    def open(self) -> OpenTable:
-        return OpenTable(self.recorded)
-
-
-class OpenTable:
-    """A table as what makes runs."""
-
-    def __init__(self, table: RecordedTable, repeat: int = 0) -> None:
-        self.table, self.repeat = table, repeat
-
-    def __call__(self, repeat: int) -> OpenTable:
-        return OpenTable(self.table, repeat)
-
-    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
-        return [self.table.outcome(workflow, task.id, self.repeat) for task in tasks]
-
-    async def close(self) -> None:
-        pass

@@ -58,8 +58,6 @@ def alternate(
     """Search with the model of `executor.chat.model`, train it within the best workflow on the tasks of the
     search's split, and so on; last comes a search with the trained model. Returns the last model's folder.
     What is there already is not made again."""
-    from toolwright.cli import main
-
     chat = config.executor.chat
     if len(config.data) != 1 or chat.get("provider") != "engine" or "model" not in chat:
         raise UserError(
@@ -74,7 +72,7 @@ def alternate(
         name, best = f"search_{number}", folder / f"workflow_{number}.json"
         words = [*search, f"executor.chat.model={model}", f"run.dir={folder}", f"run.name={name}"]
         resumed = ["run.resume=true"] if (folder / name).exists() else []
-        _done(main(["workflow", "search", *words, *resumed]), name)
+        _run(["workflow", "search", *words, *resumed])
         (record,) = records(folder / name).values()
         best.write_text(json.dumps(record.winner.program, ensure_ascii=False), encoding="utf-8")
         said.append(record.held_out)
@@ -88,7 +86,7 @@ def alternate(
             where = [f"model.path={model}", f"run.dir={folder}", f"run.name={name}"]
             with _sandbox(record.winner.program) as address:
                 here = [f"rollout.agent.env.{SANDBOX}={address}"] if address else []
-                _done(main(["train", *tasks, *agent, *here, *train, *where, *resumed]), name)
+                _run(["train", *tasks, *agent, *here, *train, *where, *resumed])
             model = folder / name / "model"
     for number, held_out in enumerate(said):
         told = ", ".join(f"{who} {100 * score:.1f} %" for who, score in held_out.items())
@@ -108,9 +106,12 @@ def _sandbox(program: dict[str, Any]) -> Iterator[str | None]:
         yield None
 
 
-def _done(code: int, name: str) -> None:
-    if code:
-        raise UserError(f"{name} did not come to its end; the message above says why")
+def _run(command: list[str]) -> None:
+    """Run a command. One that fails has said why, and its exit code becomes this command's."""
+    from toolwright.cli import main
+
+    if code := main(command):
+        raise SystemExit(code)
 
 
 def _task_files(folder: Path, config: WorkflowConfig) -> list[str]:

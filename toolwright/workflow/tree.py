@@ -95,12 +95,9 @@ class Tree:
 
     def offer(self, candidate: Candidate, proposals: Iterable[Proposal]) -> None:
         """Add options to a candidate, except those whose fingerprint the tree has already."""
-        before = len(candidate.offered)
+        known, before = self.by_fingerprint.keys(), len(candidate.offered)
         for proposal in proposals:
-            if (
-                proposal.fingerprint not in candidate.offered
-                and proposal.fingerprint not in self.by_fingerprint
-            ):
+            if proposal.fingerprint not in known and proposal.fingerprint not in candidate.offered:
                 candidate.offered.add(proposal.fingerprint)
                 candidate.options.append(proposal)
         candidate.exhausted = len(candidate.offered) == before

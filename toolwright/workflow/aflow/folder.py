@@ -16,7 +16,7 @@ from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.trajectory import Task
-from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
+from toolwright.workflow.aflow.read import NotExpressible, read_file
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.program import Workflow
@@ -137,10 +137,7 @@ class Folder:
         folder = self.path / f"round_{number}"
         workflow, refusal = None, ""
         try:
-            source = folder / "prompt.py"
-            prompts = source.read_text() if source.is_file() else ""
-            prompts_of(prompts, where=str(source))
-            workflow = read((folder / "graph.py").read_text(), prompts, where=str(folder / "graph.py"))
+            workflow = read_file(folder / "graph.py")
         except NotExpressible as error:
             refusal = str(error)
         own = [entry for entry in results if entry.get("round") == number]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError, nearest
@@ -43,9 +44,17 @@ class _Frame:
 def read(graph: str, prompts: str = "", *, where: str = "graph.py") -> Workflow:
     """Parse the file without running it. A NotExpressible names the line and the reason."""
     try:
-        return _Reader(graph, prompts_of(prompts), where).workflow()
+        texts = prompts_of(prompts, where=str(Path(where).with_name("prompt.py")))
+        return _Reader(graph, texts, where).workflow()
     except RecursionError:
         raise NotExpressible(f"{where}: it is nested too deeply") from None
+
+
+def read_file(path: Path) -> Workflow:
+    """Read a `graph.py` with the `prompt.py` beside it."""
+    beside = path.with_name("prompt.py")
+    prompts = beside.read_text(encoding="utf-8") if beside.is_file() else ""
+    return read(path.read_text(encoding="utf-8"), prompts, where=str(path))
 
 
 def prompts_of(source: str, *, where: str = "prompt.py") -> dict[str, str]:

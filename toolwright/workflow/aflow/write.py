@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from toolwright.workflow.canonical import snake
-from toolwright.workflow.graph import ENTRY_POINT, Node, Pieces, Ref, Scope
+from toolwright.workflow.graph import ENTRY_POINT, Node, Pieces, Ref
 from toolwright.workflow.operators import CHOOSE, CONTAINS, FREE, JOIN, PART, TASK
-from toolwright.workflow.program import Workflow
+from toolwright.workflow.program import Scope, Workflow
 
 _COST = 'self.llm.get_usage_summary()["total_cost"]'
 _RESERVED = {"self", "problem", "entry_point", "operator", "prompt_custom", "sample", "str", "range", TASK}
@@ -95,8 +95,7 @@ class _Writer:
         """A choice that is the output and nothing else: each of its branches returns."""
         match self.workflow.output:
             case (Ref(node=name),) if name in self.workflow.by_name:
-                node = self.workflow.by_name[name]
-                if node.operator == CHOOSE and self.workflow.consumers[name] == [("", "output")]:
+                if self.workflow.by_name[name].operator == CHOOSE and self.workflow.readers(name) == {""}:
                     return name
         return None
 

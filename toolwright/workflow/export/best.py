@@ -22,20 +22,22 @@ def export_best(run: Path, form: str, *, data: str | None = None, out: Path | No
     if len(found) > 1:
         raise UserError(f"{run} has searched {', '.join(found)}: name one with --data")
     ((name, record),) = found.items()
-    if form == "aflow":
-        folder = out or run / "export" / name
-        return write_files(folder, record.winner.workflow, data_set=named(name))
-    executor = _executor(run)
-    text = WRITERS[form](
-        record.winner.workflow,
-        model=str(executor.chat.get("model", "gpt-4o-mini")),
-        temperature=executor.temperature,
-        max_tokens=executor.max_tokens,
-    )
-    file = out or run / "export" / f"{name}_{form}.py"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    return file
+    place = out or run / "export" / (name if form == "aflow" else f"{name}_{form}.py")
+    try:
+        if form == "aflow":
+            return write_files(place, record.winner.workflow, data_set=named(name))
+        executor = _executor(run)
+        text = WRITERS[form](
+            record.winner.workflow,
+            model=str(executor.chat.get("model", "gpt-4o-mini")),
+            temperature=executor.temperature,
+            max_tokens=executor.max_tokens,
+        )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        return place
+    except OSError as error:
+        raise UserError(f"{place} cannot be written: {error.strerror}; name another with --out") from None
 
 
 def _executor(run: Path) -> ExecutorConfig:

@@ -9,9 +9,9 @@ from textwrap import indent
 
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.export.bundle import SourceBundle
-from toolwright.workflow.graph import Node, Pieces, Ref, Scope, refs_of
+from toolwright.workflow.graph import Node, Pieces, Ref, refs_of
 from toolwright.workflow.operators import CHOOSE, TASK
-from toolwright.workflow.program import Workflow
+from toolwright.workflow.program import Scope, Workflow
 
 RUNTIME = '''\
 MODEL = os.environ.get("MODEL", {model!r})

@@ -71,6 +71,15 @@ class Operator:
     def main(self) -> str:
         return next(iter(self.fields))
 
+    @property
+    def compares(self) -> str | None:
+        """The port for several solutions, if there is one."""
+        return next((name for name, port in self.ports.items() if port.kind == "texts"), None)
+
+    @property
+    def reads_review(self) -> bool:
+        return any(port.source == "feedback" for port in self.ports.values())
+
     def setting(self, settings: Mapping[str, int], name: str) -> int:
         return settings.get(name, self.settings[name].default)
 
@@ -163,6 +172,12 @@ def field(text: str, tag: str) -> str | None:
     if found is None and (start := text.rfind(f"<{tag}>")) >= 0:
         found = text[start + len(tag) + 2 :].strip()
     return found
+
+
+def content(reply: str, tag: str) -> str:
+    """The tagged part of a reply, or all of it where the tag is missing."""
+    found = field(reply, tag)
+    return reply.strip() if found is None else found
 
 
 def letter(text: str, tag: str, count: int) -> int | None:

@@ -32,14 +32,11 @@ class Free(Operator):
 
 @OPERATORS.register(CHOOSE)
 class Choose(Free):
-    """`then` if `on` holds, `otherwise` if not. The interpreter computes only the branch that is taken."""
+    """`then` if `on` holds, `otherwise` if not. The interpreter itself computes the branch that is taken."""
 
     name = CHOOSE
     ports = {"on": Port("flag", "none"), "then": Port(required=False), "otherwise": Port(required=False)}
     fields = {"value": "text"}
-
-    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
-        return {"value": inputs["then"] if inputs["on"] else inputs["otherwise"]}
 
 
 @OPERATORS.register(CONTAINS)

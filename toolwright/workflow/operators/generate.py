@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from toolwright.rewards.programs import code_of
-from toolwright.workflow.operators import OPERATORS, Inputs, Operator, Port, Settings, field
+from toolwright.workflow.operators import OPERATORS, Inputs, Operator, Port, Settings, content, field
 
 if TYPE_CHECKING:
     from toolwright.workflow.interpreter import Step
@@ -42,12 +42,8 @@ class AnswerGenerate(Operator):
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         reply = await step.ask(ANSWER_PROMPT.format(input=inputs["input"]))
-        answer = field(reply, "answer")
         # Without the tags all of it is the answer: the scorer finds it, or does not.
-        return {
-            "answer": reply.strip() if answer is None else answer,
-            "thought": field(reply, "thought") or "",
-        }
+        return {"answer": content(reply, "answer"), "thought": field(reply, "thought") or ""}
 
 
 CODE_PROMPT = "\n\nWrite the whole function `{entry_point}` in one Python block, with the imports it needs."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolwright.workflow.operators import OPERATORS, Inputs, Operator, Port, Settings, field, verdict
+from toolwright.workflow.operators import OPERATORS, Inputs, Operator, Port, Settings, content, verdict
 
 if TYPE_CHECKING:
     from toolwright.workflow.interpreter import Step
@@ -36,11 +36,7 @@ class Review(Operator):
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         reply = await step.ask(REVIEW_PROMPT.format(problem=inputs["problem"], solution=inputs["solution"]))
-        feedback = field(reply, "feedback")
-        return {
-            "feedback": reply.strip() if feedback is None else feedback,
-            "review_result": verdict(reply, "review_result"),
-        }
+        return {"feedback": content(reply, "feedback"), "review_result": verdict(reply, "review_result")}
 
 
 REVISE_PROMPT = """\
@@ -69,8 +65,7 @@ class Revise(Operator):
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         reply = await step.ask(REVISE_PROMPT.format(**{key: inputs[key] for key in self.ports}))
-        solution = field(reply, "solution")
-        return {"solution": reply.strip() if solution is None else solution}
+        return {"solution": content(reply, "solution")}
 
 
 FORMAT_PROMPT = """\
@@ -95,5 +90,4 @@ class Format(Operator):
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         reply = await step.ask(FORMAT_PROMPT.format(problem=inputs["problem"], solution=inputs["solution"]))
-        solution = field(reply, "solution")
-        return {"solution": reply.strip() if solution is None else solution}
+        return {"solution": content(reply, "solution")}
