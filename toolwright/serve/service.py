@@ -108,9 +108,10 @@ class ModelService:
         if schema and not getattr(self.model.engine, "takes_schemas", False):
             raise HttpProblem(400, "this engine cannot hold an answer to JSON; the native one on a CPU can")
         temperature = 1.0 if body.temperature is None else body.temperature
+        greedy = temperature < GREEDY_BELOW or body.top_p == 0  # no share of the tokens is the likeliest one
         return Sampling(
-            temperature=0.0 if temperature < GREEDY_BELOW else temperature,
-            top_p=1.0 if body.top_p is None else body.top_p,
+            temperature=0.0 if greedy else temperature,
+            top_p=body.top_p or 1.0,
             top_k=body.top_k or 0,
             max_tokens=max_tokens or self.context,
             stop=tuple(stop),
