@@ -118,8 +118,11 @@ class Client:
         await self._servers.close()
 
     def _pause_s(self, attempt: int) -> float:
-        """Seconds to wait before another try: those that were set, or more each time."""
-        return _backoff(attempt) if self._retry_delay_s is None else self._retry_delay_s
+        """Seconds to wait before another try: those that were set, or twice as many each time, with full
+        jitter, so that many clients do not come back at once."""
+        if self._retry_delay_s is not None:
+            return self._retry_delay_s
+        return random.uniform(0, min(_BACKOFF_S * 2 ** min(attempt, 10), _BACKOFF_MOST_S)) + 0.01
 
     async def run(self, code: str, *, timeout: float | None = None, **options: Any) -> ExecutionResult:
         """Runs code. `options` are the other fields of a run: stdin, timeout_s, files, language and so on.
@@ -292,11 +295,6 @@ class SandboxSession:
             await self._client._servers.ask(self._server, "DELETE", f"/sessions/{self.name}", None)
         except (TryAgain, SessionLost):
             return
-
-
-def _backoff(attempt: int) -> float:
-    """Seconds to wait: doubling, with full jitter, so that many clients do not come back at once."""
-    return random.uniform(0, min(_BACKOFF_S * 2**attempt, _BACKOFF_MOST_S)) + 0.01
 
 
 class BlockingClient:
