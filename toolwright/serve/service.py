@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -59,6 +60,7 @@ class ModelService:
 
     def __init__(self, model: LocalModel, *, queue_limit: int) -> None:
         self.model, self.queue_limit = model, queue_limit
+        self.started = int(time.time())
         self.under_way = 0
         self.prompt_tokens = self.completion_tokens = self.aborted = 0
         self.recorder: Recorder | None = None
