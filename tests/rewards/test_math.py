@@ -87,6 +87,8 @@ HEDGED = [
     ("\\boxed{5 \\text{ or } 6}", "5"),
     ("\\boxed{x = 3 \\text{ or } x = 4}", "3"),
     ("\\boxed{\\pm 5}", "5"),
+    ("\\boxed{5 \\lor 6}", "6"),
+    ("\\boxed{5 \\cup 6}", "6"),
     ("\\boxed{[0,10]}", "5"),
     ("\\boxed{\\mathbb{R}}", "5"),
     ("$5$ or $6$", "5"),

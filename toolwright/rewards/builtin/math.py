@@ -29,9 +29,9 @@ _PLAIN = re.compile(r"-?[0-9]{1,300}")
 _TERM = re.compile(
     r"(?!-?(?:\\frac\{?[0-9]+\}?\{?[0-9]+\}?|[0-9]+/[0-9]+)$).*(?:[+*/^!|]|.-|\\(?!pi|infty|[{}]))", re.DOTALL
 )
-# What math-verify computes as it reads: no tree shows that it was work.
+# What math-verify computes as it reads, so that no tree shows the work; and where it reads the last of two.
 _COMPUTED = re.compile(
-    r"\\(?:gcd|lcm|max|min|[dt]?binom|choose|det|div|ln|log|exp)(?![a-z])"
+    r"\\(?:gcd|lcm|max|min|[dt]?binom|choose|det|div|ln|log|exp|lor|land|vee|wedge|cup|cap)(?![a-z])"
     r"|\\operatorname\{(?:gcd|lcm|max|min)\}|\\begin\{vmatrix\}"
 )
 _IN_THE_TEXT = re.compile(r"\$\$?([^$]+)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
