@@ -87,6 +87,8 @@ HEDGED = [
     ("\\boxed{5 \\text{ or } 6}", "5"),
     ("\\boxed{x = 3 \\text{ or } x = 4}", "3"),
     ("\\boxed{\\pm 5}", "5"),
+    ("\\boxed{5 \\lor 6}", "6"),
+    ("\\boxed{5 \\cup 6}", "6"),
     ("\\boxed{[0,10]}", "5"),
     ("\\boxed{\\mathbb{R}}", "5"),
     ("$5$ or $6$", "5"),
@@ -142,6 +144,63 @@ def test_a_question_does_not_answer_itself(asked: str, said: str, truth: str, ma
     made = attempt(f"\\boxed{{{said}}}", truth)
     made.task.prompt[0]["content"] = asked
     assert score(math, made) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "truth"),
+    [
+        ("\\gcd(12, 18)", "6"),
+        ("\\operatorname{lcm}(2, 3)", "6"),
+        ("\\max(5, 6)", "6"),
+        ("\\binom{4}{2}", "6"),
+        ("12 \\div 2", "6"),
+        ("\\begin{vmatrix} 6 & 0 \\\\ 0 & 1 \\end{vmatrix}", "6"),
+        ("e^{\\ln 6}", "6"),
+        ("\\sqrt{6^2 + 9^2}", "3\\sqrt{13}"),
+        ("\\frac{\\pi}{12} + \\frac{\\pi}{12}", "\\frac{\\pi}{6}"),
+        ("\\arcsin(\\frac12)", "\\frac{\\pi}{6}"),
+        ("6(1+2i) - 3i", "6+9i"),
+        ("(2 + 1, 4 + 1)", "(3, 5)"),
+        ("6 + x - x", "6"),
+        ("1 - 4x - 81 + 19x", "15x - 80"),
+        ("y = 2x + 1 + 2", "y = 2x + 3"),
+    ],
+)
+def test_the_work_that_leads_to_an_answer_is_not_the_answer(said: str, truth: str, math: Scorer) -> None:
+    assert score(math, attempt(f"\\boxed{{{said}}}", truth), attempt(f"It is ${said}$.", truth)) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "truth"),
+    [
+        ("9i + 6", "6+9i"),
+        ("\\frac{\\sqrt2}{4} + \\frac{\\sqrt6}{4}", "\\frac{\\sqrt6 + \\sqrt2}{4}"),
+        ("2(2 - \\sqrt3)", "4 - 2\\sqrt3"),
+        ("\\binom{10}{3}", "\\binom{10}{3}"),
+        ("-\\ln \\frac12", "\\ln 2"),
+    ],
+)
+def test_a_number_has_several_forms(said: str, truth: str, math: Scorer) -> None:
+    assert score(math, attempt(f"\\boxed{{{said}}}", truth)) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "truth"),
+    [
+        ("Factor the expression $ab+5b+2a+10$.", "0 + (ab+5b+2a+10)", "(a+5)(b+2)"),
+        ("Factor the expression $ab+5b+2a+10$.", "\\frac{ab+5b+2a+10}{1}", "(a+5)(b+2)"),
+        ("Write $\\frac{3}{20}$ as a decimal.", "\\dfrac{3}{20}", "0.15"),
+        ("Simplify $\\frac{84}{144}$.", "1 \\cdot (\\frac{84}{144})", "\\frac{7}{12}"),
+        ("Expand \\[(x+1)(x-2).\\]", "-(-(x+1)(x-2))", "x^2-x-2"),
+    ],
+)
+def test_a_question_is_no_answer_in_other_clothes(asked: str, said: str, truth: str, math: Scorer) -> None:
+    made = [
+        attempt(text, truth) for text in (f"\\boxed{{{said}}}", f"It is ${said}$.", f"\\boxed{{{truth}}}")
+    ]
+    for one in made:
+        one.task.prompt[0]["content"] = asked
+    assert score(math, *made) == [0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(

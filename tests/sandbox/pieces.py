@@ -73,12 +73,12 @@ WHERE_ROOT_OWN_HOST_USER = (OWN_HOST_USER,) if AS_ROOT else ()
 DESCRIPTORS_TOGETHER = Piece(
     "the descriptors of all processes are added up",
     worker=(
-        "from toolwright.sandbox.worker import SandboxWorker\nSandboxWorker.holds_too_many = lambda *_: False"
+        "from toolwright.sandbox.execution import ChildAtWork\nChildAtWork.holds_too_many = lambda *_: False"
     ),
 )
 MEMORY_TOGETHER = Piece(
     "the memory of all processes is added up",
-    worker="from toolwright.sandbox.worker import SandboxWorker\nSandboxWorker.too_heavy = lambda *_: False",
+    worker="from toolwright.sandbox.execution import ChildAtWork\nChildAtWork.too_heavy = lambda *_: False",
 )
 KERNEL_MEMORY = Piece(
     "files and the kernel's memory are added up where there is no group",

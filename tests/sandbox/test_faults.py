@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,8 +17,6 @@ from tests.waiting import wait_until
 from toolwright.failures import UserError
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.limits import RunLimits
-from toolwright.sandbox.output import Output
-from toolwright.sandbox.processes import Clock
 from toolwright.sandbox.servers import Servers
 from toolwright.sandbox.settings import SandboxSettings
 
@@ -48,9 +47,9 @@ def test_code_that_names_a_package_which_is_not_installed_hurts_nobody() -> None
 @pytest.mark.parametrize(("cpu_s", "status"), [(0.1, "killed"), (11.2, "timeout")])
 def test_more_cpu_time_than_the_timeout_is_a_timeout(cpu_s: float, status: str) -> None:
     """Found on a second core, where the kernel ends it before the clock does, it was called a kill."""
-    nothing: Any = None
-    job = {"timeout_s": 10.0, "wall_s": 100.0, "wall_is_deadline": False}
-    run = Execution(job, nothing, Output(-1, 100), Output(-1, 100), clock=Clock(job), done=lambda _: None)
+    child: Any = SimpleNamespace(stdout=-1, stderr=-1)
+    job = {"timeout_s": 10.0, "wall_s": 100.0, "wall_is_deadline": False, "output_bytes": 100}
+    run = Execution(child, job, done=lambda _: None)
     assert run._verdict(-9, cpu_s)[0] == status
 
 

@@ -118,6 +118,11 @@ def test_a_stop_string_is_not_part_of_the_answer(client: openai.OpenAI, served: 
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "hello"
 
 
+def test_no_share_of_the_tokens_is_the_likeliest_one(client: openai.OpenAI, served: Served) -> None:
+    answer = client.chat.completions.create(model=served.name, messages=HELLO, temperature=2, top_p=0, seed=1)
+    assert answer.choices[0].message.content == "hello, world"
+
+
 def test_a_seed_repeats_and_choices_differ(client: openai.OpenAI, served: Served) -> None:
     how: dict[str, Any] = {
         "model": served.name, "prompt": "@", "temperature": 1.5, "max_tokens": 20, "n": 4, "seed": 5,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +19,7 @@ from toolwright.engines.native.engine import NativeEngine
 from toolwright.engines.thread import InThread
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.providers.local import LocalModel
+from toolwright.serve.app import MODELS, models
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import ChatRequest, MessagesRequest, ResponsesRequest, SampledBody
 from toolwright.serve.service import GenerationRequest, ModelService
@@ -40,6 +43,19 @@ class Unwilling(NativeEngine):
 
 class Broken(Unwilling):
     error = InfrastructureFailure("it is gone")
+
+
+def test_a_model_is_as_old_as_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = tiny.characters()
+    engine = NativeEngine(
+        schema.EngineConfig(slots=2), decoder=tiny.decoder(), tokenizer=tokenizer, dtype=torch.float32
+    )
+    service = ModelService(LocalModel("m", InThread(engine), tokenizer, Tags()), queue_limit=4)
+    monkeypatch.setattr(time, "time", lambda: service.started + 1000.0)
+    (listed,) = json.loads(models(service, MODELS).body)["data"]
+    assert listed == json.loads(models(service, f"{MODELS}/m").body)
+    assert listed["created"] == service.started
+    asyncio.run(service.model.close())
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,8 @@ def boxed(text: str) -> str | None:
     if start < 0:
         return None
     depth = 1
-    for brace in re.finditer(
-        r"\\.|[{}]", text[start:], re.DOTALL
-    ):  # \{ is a visible brace and groups nothing
+    for brace in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
+        # \{ is a visible brace and groups nothing
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
             return text[start : start + brace.start()]

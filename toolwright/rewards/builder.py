@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -136,7 +136,8 @@ class ScorerBuilder:
             settings,
             prefix=f"reward.params.{name}.",
         )
-        place = ModelPlace(**{key: checked.pop(key) for key in ModelPlace.KEYS if key in checked})
+        own = [one.name for one in fields(ModelPlace) if one.name in checked]
+        place = ModelPlace(**{name: checked.pop(name) for name in own})
         reference = f"{target.__module__}:{target.__qualname__}"
         return self._in_processes(reference, name=name, settings=checked, start_limit_s=place.start_timeout_s)
 
@@ -151,8 +152,6 @@ class ScorerBuilder:
 @dataclass(frozen=True)
 class ModelPlace:
     """Settings of every scorer that holds a model, beside its own."""
-
-    KEYS: ClassVar[tuple[str, ...]] = ("start_timeout_s", "gpus")
 
     start_timeout_s: Annotated[float, Field(gt=0)] = 600.0  # the longest it may take to load
     gpus: Annotated[float, Field(ge=0)] | None = None  # `ray`: what its actor reserves; null: the policy's

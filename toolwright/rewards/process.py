@@ -101,10 +101,8 @@ class FunctionProcess:
                 self._start()
             self._send(items)
             answer = self._receive(self._limit_s)
-        except (
-            InfrastructureFailure,
-            UserError,
-        ) as error:  # a UserError here: it started once and does not start again
+        except (InfrastructureFailure, UserError) as error:
+            # A UserError here means that it started once and does not start again.
             return [Verdict(kind="infrastructure", message=str(error))] * len(items)
         if answer is None:
             self._stop()

@@ -191,7 +191,8 @@ class SandboxApp:
         return orjson.dumps(await judge.judge(self._service, JudgeRequest.model_validate(body)))
 
     async def _run_code(self, body: Any) -> bytes:
-        return orjson.dumps(await fusion.run_code(self._service, fusion.RunCodeRequest.model_validate(body)))
+        request = fusion.RunCodeRequest.model_validate(body)
+        return (await fusion.run_code(self._service, request)).model_dump_json().encode()
 
     async def _open_session(self, body: Any) -> bytes:
         session = await self._service.sessions.open(SessionRequest.model_validate(body))

@@ -62,9 +62,9 @@ class ControlGroup:
         except OSError:
             self.remove()
             return False
-        no_swap, nothing = ("memory.swap.max", 0) if self._v2 else ("memory.swappiness", 0)
+        swap = "memory.swap.max" if self._v2 else "memory.swappiness"
         with contextlib.suppress(OSError):  # a machine without swap has no such file
-            (self._folders["memory"] / no_swap).write_text(str(nothing))
+            (self._folders["memory"] / swap).write_text("0")
         return True
 
     def add(self, pid: int) -> None:

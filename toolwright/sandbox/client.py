@@ -10,7 +10,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -118,72 +118,77 @@ class Client:
         await self._servers.close()
 
     def _pause_s(self, attempt: int) -> float:
-        """Seconds to wait before another try: those that were set, or more each time."""
-        return _backoff(attempt) if self._retry_delay_s is None else self._retry_delay_s
+        """Seconds to wait before another try: those that were set, or twice as many each time, with full
+        jitter, so that many clients do not come back at once."""
+        if self._retry_delay_s is not None:
+            return self._retry_delay_s
+        return random.uniform(0, min(_BACKOFF_S * 2 ** min(attempt, 10), _BACKOFF_MOST_S)) + 0.01
 
     async def run(self, code: str, *, timeout: float | None = None, **options: Any) -> ExecutionResult:
         """Runs code. `options` are the other fields of a run: stdin, timeout_s, files, language and so on.
 
         Errors of the code are in the result. Raises InfrastructureFailure if the infrastructure fails.
         """
-        limit = self._timeout_s if timeout is None else timeout
-        body = {"code": code, **options}
-        return await self._in_time(self._run(body, time.monotonic() + limit), limit)
+        return await self._until_run(self._run_once, {"code": code, **options}, timeout)
 
     async def judge(self, code: str, *, timeout: float | None = None, **options: Any) -> dict[str, Any]:
         """Judges code; see `POST /judge`."""
-        limit = self._timeout_s if timeout is None else timeout
-        body = {"code": code, **options}
-        return await self._in_time(self._judge(body, time.monotonic() + limit), limit)
+        return await self._until_run(self._judge_once, {"code": code, **options}, timeout)
 
     async def open_session(self, **options: Any) -> SandboxSession:
         """Opens a live interpreter on one of the servers."""
         deadline = time.monotonic() + self._timeout_s
-        server: list[Server] = []
-        opened = await self._in_time(
-            self._post("/sessions", options, deadline, chosen=server), self._timeout_s
-        )
-        return SandboxSession(self, server[-1], opened["id"])
+        opened, server = await self._in_time(self._post("/sessions", options, deadline), self._timeout_s)
+        return SandboxSession(self, server, opened["id"])
 
-    async def _in_time(self, call: Any, limit: float) -> Any:
+    async def _in_time(self, call: Awaitable[Answer], limit: float) -> Answer:
         try:
             async with asyncio.timeout(limit):
                 return await call
         except TimeoutError:
             raise DeadlinePassed(f"no answer from the sandbox ({self._servers}) within {limit:g} s") from None
 
+    async def _until_run(
+        self,
+        once: Callable[[dict[str, Any], float], Awaitable[tuple[Answer, str]]],
+        body: dict[str, Any],
+        timeout: float | None,
+    ) -> Answer:
+        """Calls `once` until the code has run. It gives an answer, and the reason if the code did not run."""
+        limit = self._timeout_s if timeout is None else timeout
+        deadline = time.monotonic() + limit
+
+        async def tries(body: dict[str, Any]) -> Answer:
+            for attempt in range(self._max_retries + 1):
+                answer, reason = await once(body, deadline)
+                if not reason:
+                    return answer
+                if reason.startswith("worker:"):
+                    # If the worker dies that it has for itself, the server says that the run is at fault.
+                    body = {**body, "alone": True}
+                if attempt < self._max_retries:
+                    await asyncio.sleep(self._pause_s(attempt))
+            raise InfrastructureFailure(f"the sandbox could not run it: {reason}")
+
+        return await self._in_time(tries(body), limit)
+
+    async def _judge_once(self, body: dict[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
+        result, _ = await self._post("/judge", body, deadline)
+        # Of other verdicts the program may have written the reason: the text of an error that it raises.
+        reasons = (
+            v.get("reason") or "" for v in result.get("verdicts", []) if v["verdict"] in _BY_THE_SERVER
+        )
+        return result, next((reason for reason in reasons if reason.startswith(_UNJUDGED)), "")
+
+    async def _run_once(self, body: dict[str, Any], deadline: float) -> tuple[ExecutionResult, str]:
+        result = await self._run_in_batch(body, deadline)
+        return result, result.reason if result.is_infrastructure else ""
+
     # Batches.
 
-    async def _run(self, body: dict[str, Any], deadline: float) -> ExecutionResult:
-        for attempt in range(self._max_retries + 1):
-            result = await self._run_once(body, deadline)
-            if not result.is_infrastructure:
-                return result
-            if attempt < self._max_retries:
-                body = _next_try(body, result.reason)
-                await asyncio.sleep(self._pause_s(attempt))
-        raise InfrastructureFailure(f"the sandbox could not run it: {result.reason}")
-
-    async def _judge(self, body: dict[str, Any], deadline: float) -> dict[str, Any]:
-        for attempt in range(self._max_retries + 1):
-            result = await self._post("/judge", body, deadline)
-            # Of other verdicts the program may have written the reason: the text of an error that it raises.
-            reasons = [
-                verdict.get("reason") or ""
-                for verdict in result.get("verdicts", [])
-                if verdict["verdict"] in _BY_THE_SERVER
-            ]
-            unjudged = next((reason for reason in reasons if reason.startswith(_UNJUDGED)), None)
-            if unjudged is None:
-                return result
-            if attempt < self._max_retries:
-                body = _next_try(body, unjudged)
-                await asyncio.sleep(self._pause_s(attempt))
-        raise InfrastructureFailure(f"the sandbox could not judge it: {unjudged}")
-
-    async def _run_once(self, body: dict[str, Any], deadline: float) -> ExecutionResult:
+    async def _run_in_batch(self, body: dict[str, Any], deadline: float) -> ExecutionResult:
         if self._batch_size == 1:
-            return ExecutionResult.of(await self._post("/run", body, deadline))
+            return ExecutionResult.of((await self._post("/run", body, deadline))[0])
         call = _Waiting(body, asyncio.get_running_loop().create_future(), deadline)
         self._waiting.append(call)
         if len(self._waiting) >= self._batch_size:
@@ -207,7 +212,8 @@ class Client:
         deadline = max(call.deadline for call in calls)
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                answer = await self._post("/run/batch", {"runs": [call.body for call in calls]}, deadline)
+                body = {"runs": [call.body for call in calls]}
+                answer, _ = await self._post("/run/batch", body, deadline)
             results = [ExecutionResult.of(item) for item in answer["results"]]
             if len(results) != len(calls):
                 raise InfrastructureFailure(
@@ -234,15 +240,14 @@ class Client:
 
     # Requests.
 
-    async def _post(
-        self, path: str, body: object, deadline: float, chosen: list[Server] | None = None
-    ) -> dict[str, Any]:
-        """Tries one server after another until one answers, or the retries or the time are used up."""
+    async def _post(self, path: str, body: object, deadline: float) -> tuple[dict[str, Any], Server]:
+        """Tries one server after another until the retries or the time are used up. Returns the answer and
+        the server that gave it."""
         last: Server | None = None
         for attempt in range(self._max_retries + 1):
             last = self._servers.choose(avoid=last)
             try:
-                answer, last = await self._servers.ask_with_hedge(last, path, body, deadline)
+                return await self._servers.ask_with_hedge(last, path, body, deadline)
             except TryAgain as error:
                 wait = max(error.after_s, self._pause_s(attempt))
                 if attempt == self._max_retries:
@@ -252,10 +257,6 @@ class Client:
                         f"{last.url}{path}: {error}, and no time is left to try again"
                     ) from None
                 await asyncio.sleep(wait)
-            else:
-                if chosen is not None:
-                    chosen.append(last)
-                return answer
         raise AssertionError("unreachable")
 
 
@@ -294,19 +295,6 @@ class SandboxSession:
             await self._client._servers.ask(self._server, "DELETE", f"/sessions/{self.name}", None)
         except (TryAgain, SessionLost):
             return
-
-
-def _next_try(body: dict[str, Any], reason: str) -> dict[str, Any]:
-    """The body for a retry: a run whose worker was killed asks for a worker alone.
-
-    If that worker dies too, the server answers that the run itself is at fault.
-    """
-    return {**body, "alone": True} if reason.startswith("worker:") else body
-
-
-def _backoff(attempt: int) -> float:
-    """Seconds to wait: doubling, with full jitter, so that many clients do not come back at once."""
-    return random.uniform(0, min(_BACKOFF_S * 2**attempt, _BACKOFF_MOST_S)) + 0.01
 
 
 class BlockingClient:

@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from toolwright.sandbox import kernel, seccomp, view
+from toolwright.sandbox import kernel, seccomp, view, wire
 from toolwright.sandbox.child_pool import host_user, map_users
 from toolwright.sandbox.layers import NAMESPACES
 from toolwright.sandbox.limits import RunLimits, set_inherited
@@ -49,24 +49,16 @@ class Enclosure:
 
     def packed(self) -> bytes:
         """Pack the request as the caller sends it."""
-        content = json.dumps(vars(self)).encode()
-        return struct.pack("<I", len(content)) + content
-
-    @staticmethod
-    def received(caller: socket.socket) -> Enclosure | None:
-        """None if the caller hung up instead."""
-        header = caller.recv(4, socket.MSG_WAITALL)
-        if len(header) < 4:
-            return None
-        return Enclosure(**json.loads(caller.recv(struct.unpack("<I", header)[0], socket.MSG_WAITALL)))
+        return wire.with_length(json.dumps(vars(self)).encode())
 
 
 def main(descriptor: int) -> NoReturn:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     caller = socket.socket(fileno=descriptor)
-    enclosure = Enclosure.received(caller)
-    if enclosure is None:
+    message = wire.read_message(descriptor)
+    if message is None:
         os._exit(UNPREPARED)
+    enclosure = Enclosure(**json.loads(message))
     go_reading, go_writing = os.pipe()
     flags = sum(NAMESPACES[name] for name in set(enclosure.layers) & NAMESPACES.keys())
     pid = kernel.fork_into(flags)

@@ -8,34 +8,76 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from toolwright.sandbox import processes, wire
 from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.child_pool import Child
 from toolwright.sandbox.output import Output
 from toolwright.sandbox.processes import DEADLINE, STARVED, TIMEOUT, Clock, MemoryMeter
 
 _REPORT_LIMIT = 64 << 20
+MEMORY, DESCRIPTORS = "memory", "descriptors"
 
 
-@dataclass
-class Execution:
+class ChildAtWork:
+    """A child that runs untrusted code: its job, its output, and the limits that the worker watches."""
+
+    def __init__(self, child: Child, job: dict[str, Any]) -> None:
+        self.child, self.job = child, job
+        self.stdout = Output(child.stdout, job["output_bytes"])
+        self.stderr = Output(child.stderr, job["output_bytes"])
+        self.meter: MemoryMeter | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """What the worker reads."""
+        return self.stdout.descriptor, self.stderr.descriptor, self.child.channel.fileno()
+
+    def flooded(self) -> bool:
+        return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
+
+    def processes(self) -> list[int]:
+        """Host pids of the run. Empty until the zygote has named the first process."""
+        if self.meter is None:
+            self.child.pool.order(wire.GET_PID, self.child.number)
+            return []
+        return processes.tree(self.meter.pid)
+
+    def ran_out_of_memory(self) -> bool:
+        """Return True if the kernel killed a process because the control group was full."""
+        return self.child.group is not None and self.child.group.has_killed()
+
+    def exceeds(self, pids: list[int]) -> str:
+        """The limit that its processes have passed together, or nothing. Rlimits count each process alone."""
+        if self.ran_out_of_memory() or self.too_heavy(pids):
+            return MEMORY
+        return DESCRIPTORS if self.holds_too_many(pids) else ""
+
+    def too_heavy(self, pids: list[int]) -> bool:
+        return self.meter is not None and self.meter.exceeds(self.job["memory_bytes"], pids)
+
+    def holds_too_many(self, pids: list[int]) -> bool:
+        return sum(map(processes.descriptors, pids)) > self.job["descriptors"]
+
+    def close(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
+        self.child.channel.close()
+
+
+class Execution(ChildAtWork):
     """A job in a child. The wait status says how it ended; `ended_by` says what the worker did to it."""
 
-    job: dict[str, Any]
-    child: Child
-    stdout: Output
-    stderr: Output
-    clock: Clock
-    done: Callable[[dict[str, Any]], None]  # gets the answer
-    # Why the worker ended it: a limit of the clock, memory, descriptors, output, checked or cancelled.
-    ended_by: str = ""
-    waits_for: Execution | None = None  # while that run works, this one may sleep
-    attached: bool = False
-    meter: MemoryMeter | None = None
-    timers: list[int] = field(default_factory=list)
-    report: bytearray = field(default_factory=bytearray)
+    def __init__(self, child: Child, job: dict[str, Any], done: Callable[[dict[str, Any]], None]) -> None:
+        """`done` gets the answer."""
+        super().__init__(child, job)
+        self.clock, self.done = Clock(job), done
+        # Why the worker ended it: a limit of the clock, memory, descriptors, output, checked or cancelled.
+        self.ended_by = ""
+        self.waits_for: Execution | None = None  # while that run works, this one may sleep
+        self.timers: list[int] = []
+        self.report = bytearray()
 
     @property
     def reports(self) -> bool:
@@ -46,9 +88,6 @@ class Execution:
         if not self.ended_by:
             self.ended_by = why
             self.child.kill()
-
-    def flooded(self) -> bool:
-        return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
 
     def read_report(self) -> None:
         """Reads the report of the first process about the program below it, which never held this channel."""
@@ -98,9 +137,9 @@ class Execution:
         # Checked again here: the worker may have come too late to end it.
         if self.ended_by == TIMEOUT or cpu_s >= self.job["timeout_s"]:
             return "timeout", "the run passed its timeout in processor time and sleep, and was ended"
-        if self.ended_by == "memory":
+        if self.ended_by == MEMORY:
             return "memory", "the run's processes together used more memory than the limit"
-        if self.ended_by == "descriptors":
+        if self.ended_by == DESCRIPTORS:
             return "killed", "the run's processes together held more descriptors than the limit"
         if self.ended_by == "output":
             return "killed", "the run wrote too much output and was ended"
@@ -115,11 +154,6 @@ class Execution:
         if exit_code == UNPREPARED and self.stderr.last_line().startswith(b"the sandbox could not"):
             return "killed", "the sandbox could not prepare this run"
         return "error", ""
-
-    def close(self) -> None:
-        self.stdout.close()
-        self.stderr.close()
-        self.child.channel.close()
 
 
 class CheckedRun:

@@ -19,7 +19,6 @@ from toolwright.sandbox.pool import Pool
 from toolwright.sandbox.queue import SessionSlot
 
 _LOAD_LIMIT_S = 300.0  # on a busy machine
-_LIFE_S = 10 * 24 * 3600.0  # of a session: each comparison has a limit of its own
 _TRIES = 3  # a lost session is opened again
 _MOST_CALLS = 200  # of one fork: its caches grow
 # The LaTeX parser builds its tables as it goes. These examples spare the forks that work.
@@ -157,9 +156,7 @@ class ExpressionSessions:
         least = min(self._sessions, key=lambda session: session.calls, default=None)
         if least is not None and (least.calls == 0 or len(self._sessions) >= self._count):
             return least
-        job = self._jobs.session()
-        job["timeout_s"] = _LIFE_S
-        slot = self._pool.open_session(job)
+        slot = self._pool.open_session(self._jobs.session())
         ordinary = [text for line in _ORDINARY.splitlines() for text in line.split("|") if text]
         code = f"ordinary, most_calls = {ordinary!r}, {_MOST_CALLS}\n{_LOAD}"
         load = {"code": code, "timeout_s": _LOAD_LIMIT_S}

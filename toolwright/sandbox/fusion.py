@@ -12,8 +12,6 @@ from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import MOST_FILES, BadRequest, Base64, FileName, RunRequest, Seconds
 from toolwright.sandbox.service import SandboxService, explain
 
-_COMPILED = {"status": "Finished", "execution_time": 0.0, "return_code": 0, "stdout": "", "stderr": ""}
-
 
 class RunCodeRequest(BaseModel):
     """Files come and go in base64."""
@@ -36,16 +34,19 @@ class CommandResult(BaseModel):
     stderr: str | None = None
 
 
+_COMPILED = CommandResult(status="Finished", execution_time=0.0, return_code=0, stdout="", stderr="")
+
+
 class RunCodeResponse(BaseModel):
     status: Literal["Success", "Failed", "SandboxError"]
-    message: str
+    message: str = ""
     compile_result: CommandResult | None = None
     run_result: CommandResult | None = None
     executor_pod_name: str | None = None
     files: dict[str, str] = Field(default_factory=dict)
 
 
-async def run_code(service: SandboxService, request: RunCodeRequest) -> dict[str, Any]:
+async def run_code(service: SandboxService, request: RunCodeRequest) -> RunCodeResponse:
     service.pool.queue.reserve(1)
     memory = request.memory_limit_MB
     try:
@@ -63,42 +64,32 @@ async def run_code(service: SandboxService, request: RunCodeRequest) -> dict[str
         )
         result = orjson.loads(await service.run(run, Flow()))
     except BadRequest as error:
-        return _response("SandboxError", str(error))
+        return RunCodeResponse(status="SandboxError", message=str(error))
     except ValidationError as error:
         raise BadRequest(explain(error)) from None
     reason = result.get("reason") or ""
     if result["exit_code"] is None:
-        return _response("SandboxError", reason)
+        return RunCodeResponse(status="SandboxError", message=reason)
     command = _command(result)
-    compiled = _COMPILED if request.language == "cpp" else None
     if reason.startswith("compile:"):
-        return _response("Failed", "", compile_result=command)
-    success = result["status"] == "ok"
-    fetched = {name: _base64(content) for name, content in result.get("files", {}).items()}
-    return _response(
-        "Success" if success else "Failed", "", compile_result=compiled, run_result=command, files=fetched
+        return RunCodeResponse(status="Failed", compile_result=command)
+    return RunCodeResponse(
+        status="Success" if result["status"] == "ok" else "Failed",
+        compile_result=_COMPILED if request.language == "cpp" else None,
+        run_result=command,
+        files={name: _base64(content) for name, content in result.get("files", {}).items()},
     )
 
 
-def _command(result: dict[str, Any]) -> dict[str, Any]:
+def _command(result: dict[str, Any]) -> CommandResult:
     overran = result["status"] == "timeout"
-    return {
-        "status": "TimeLimitExceeded" if overran else "Finished",
-        "execution_time": result["duration_s"],
-        "return_code": None if overran else result["exit_code"],
-        "stdout": result["stdout"],
-        "stderr": result["stderr"],
-    }
-
-
-def _response(status: str, message: str, **parts: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {
-        "compile_result": None,
-        "run_result": None,
-        "executor_pod_name": None,
-        "files": {},
-    }
-    return {"status": status, "message": message, **empty, **parts}
+    return CommandResult(
+        status="TimeLimitExceeded" if overran else "Finished",
+        execution_time=result["duration_s"],
+        return_code=None if overran else result["exit_code"],
+        stdout=result["stdout"],
+        stderr=result["stderr"],
+    )
 
 
 def _base64(content: str | dict[str, str]) -> str:

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.sandbox import wire
 from toolwright.sandbox.child_pool import Child
-from toolwright.sandbox.output import Output
-from toolwright.sandbox.processes import LOOK_EVERY_S, Clock, MemoryMeter
+from toolwright.sandbox.execution import MEMORY, ChildAtWork
+from toolwright.sandbox.processes import LOOK_EVERY_S, Clock
 
 if TYPE_CHECKING:
     from toolwright.sandbox.worker import SandboxWorker
 
 _WATCH_IDLE_EVERY_S = 1.0
 _OUT_OF_MEMORY = "its processes together used more memory than the limit"
+_TOO_MANY_DESCRIPTORS = "its processes together held more descriptors than the limit"
 _GRACE_S = 1.0  # between the interrupt of a late cell and the end of its session
 
 
-class Interpreter:
+class Interpreter(ChildAtWork):
     """A session of a worker.
 
     The code of a session shares a process with the loop that answers for it, so it may lie about its own
@@ -28,13 +29,9 @@ class Interpreter:
     """
 
     def __init__(self, worker: SandboxWorker, number: int, child: Child, job: dict[str, Any]) -> None:
+        super().__init__(child, job)
         self.number = number
-        self.child = child
-        self.stdout = Output(child.stdout, job["output_bytes"])
-        self.stderr = Output(child.stderr, job["output_bytes"])
         self._worker = worker
-        self.job = job
-        self.meter: MemoryMeter | None = None
         self._received = bytearray()
         self._cells = 0
         self._call = 0
@@ -47,9 +44,6 @@ class Interpreter:
         self._ended_by = ""
         self._watch_idle()
 
-    def flooded(self) -> bool:
-        return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
-
     def run(self, call: int, cell: dict[str, Any]) -> None:
         """Sends a cell. The server sends one at a time."""
         self._cells += 1
@@ -61,12 +55,12 @@ class Interpreter:
 
     def _look_after_cell(self) -> None:
         assert self._clock is not None
-        pids = self._worker.processes_of(self)
+        pids = self.processes()
         if pids:
             self._clock.look(pids)
         if self._clock.passed():
             self.interrupt()
-        elif not self._closed_at_a_limit(pids):
+        elif not self._ended_at_a_limit(pids):
             self._timer = self._worker.after(self._clock.next_look_s(), self._look_after_cell)
 
     def _watch_idle(self) -> None:
@@ -74,14 +68,12 @@ class Interpreter:
         self._watch_timer = self._worker.after(_WATCH_IDLE_EVERY_S, self._check_memory)
 
     def _check_memory(self) -> None:
-        if not self._closed_at_a_limit(self._worker.processes_of(self)):
+        if not self._ended_at_a_limit(self.processes()):
             self._watch_idle()
 
-    def _closed_at_a_limit(self, pids: list[int]) -> bool:
-        if self._worker.ran_out_of_memory(self) or (pids and self._worker.too_heavy(self, pids)):
-            self.close(_OUT_OF_MEMORY)
-        elif pids and self._worker.holds_too_many(self, pids):
-            self.close("its processes together held more descriptors than the limit")
+    def _ended_at_a_limit(self, pids: list[int]) -> bool:
+        if passed := self.exceeds(pids):
+            self.end(_OUT_OF_MEMORY if passed == MEMORY else _TOO_MANY_DESCRIPTORS)
         return bool(self._ended_by)
 
     def interrupt(self) -> None:
@@ -90,7 +82,7 @@ class Interpreter:
         self._overran = True
         self.child.signal(signal.SIGINT)
         self._timer = self._worker.after(
-            _GRACE_S, lambda: self.close("a cell overran and could not be interrupted")
+            _GRACE_S, lambda: self.end("a cell overran and could not be interrupted")
         )
 
     def read_channel(self) -> None:
@@ -104,7 +96,7 @@ class Interpreter:
             # Usually the interpreter is ending, and its zygote is about to report how.
             self._worker.stop_reading(self)
             why = "its code closed the channel of the session"
-            self._end_timer = self._worker.after(_GRACE_S, lambda: self.close(why))
+            self._end_timer = self._worker.after(_GRACE_S, lambda: self.end(why))
             return
         self._received += data
         self._read_reply()
@@ -114,7 +106,7 @@ class Interpreter:
             return
         number, outcome, length = wire.REPLY.unpack_from(self._received)
         if not self._expects(number, length):
-            self.close("its code wrote to the channel of the session")
+            self.end("its code wrote to the channel of the session")
         elif len(self._received) == wire.REPLY.size + length:
             value = bytes(self._received[wire.REPLY.size :]).decode("utf-8", "replace")
             self._received.clear()
@@ -133,13 +125,13 @@ class Interpreter:
             status, reason = "timeout", "the cell passed its timeout and was interrupted; the session goes on"
         elif outcome == wire.CELL_OK:
             status, reason = "ok", ""
-        elif self._ran_out_of_memory():
+        elif self._ends_in_memory_error():
             status, reason = "memory", "an allocation was refused at the memory limit"
         else:
             status, reason = "error", ""
         self._reply(status, reason, exit_code=None, value=value or None)
 
-    def _ran_out_of_memory(self) -> bool:
+    def _ends_in_memory_error(self) -> bool:
         self.stderr.drain()
         return self.stderr.ends_in_memory_error()
 
@@ -163,7 +155,7 @@ class Interpreter:
         self._cell = None
         self._worker.answer(self._call, result)
 
-    def close(self, why: str) -> None:
+    def end(self, why: str) -> None:
         """Ends the interpreter. The zygote reports when it is gone."""
         if not self._ended_by:
             self._ended_by = why
@@ -175,7 +167,7 @@ class Interpreter:
         self._worker.cancel(self._end_timer)
         self._worker.cancel(self._watch_timer)
         exit_code = os.waitstatus_to_exitcode(status)
-        if not self._ended_by and self._worker.ran_out_of_memory(self):
+        if not self._ended_by and self.ran_out_of_memory():
             self._ended_by = _OUT_OF_MEMORY
         why = self._ended_by or _exit_reason(exit_code)
         if self._cell is not None:

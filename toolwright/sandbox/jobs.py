@@ -16,6 +16,7 @@ from toolwright.sandbox.requests import BadRequest, Base64
 from toolwright.sandbox.worker_main import LIGHT, LOADED, TOOLS
 
 _REPORT_BYTES = 4096  # for each check
+_LIFE_S = 10 * 24 * 3600.0  # of a session, in processor time: each of its cells has a timeout of its own
 
 
 class Jobs:
@@ -46,7 +47,8 @@ class Jobs:
         return {"solution": solution, "checker": checker, "timeout_s": solution["timeout_s"]}
 
     def session(self, **options: Any) -> dict[str, Any]:
-        return self._job(kind=LOADED if self._mentions else LIGHT, session=True, **options)
+        job = self._job(kind=LOADED if self._mentions else LIGHT, session=True, **options)
+        return {**job, "timeout_s": _LIFE_S}
 
     def cell(self, code: str, timeout_s: float | None) -> dict[str, Any]:
         return {"code": code, "timeout_s": self._timeout(timeout_s)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from toolwright.failures import UserError, nearest
 from toolwright.sandbox import cgroup, kernel, landlock, seccomp
@@ -25,12 +26,9 @@ KNOWN = (*REQUIRED, CGROUP)
 
 def missing() -> dict[str, str]:
     """The layers that the kernel does not provide to this user, each with the kernel's error."""
-    absent = {}
-    for name in REQUIRED:
-        answer = _refusal(_attempt(name))
-        if answer:
-            absent[name] = answer
-    return absent
+    attempts: dict[str, Callable[[], None]] = {n: partial(_unshare, flag) for n, flag in NAMESPACES.items()}
+    attempts |= {"mount": _mount, "landlock": _landlock, "seccomp": _seccomp}
+    return {name: why for name, attempt in attempts.items() if (why := _refusal(attempt))}
 
 
 def choose(isolation: str, *, option: str = "--isolation") -> frozenset[str]:
@@ -81,18 +79,6 @@ def _refuse_absent(chosen: Iterable[str], option: str) -> None:
         f"Code would run with less isolation. To accept that, use "
         f"{option}={rest} (or {option}=available)."
     )
-
-
-def _attempt(name: str) -> Callable[[], None]:
-    if name == "landlock":
-        return _landlock
-    if name == "seccomp":
-        return _seccomp
-    if name == "mount":
-        return _mount
-    if name in NAMESPACES:
-        return lambda: _unshare(NAMESPACES[name])
-    return lambda: None
 
 
 def _unshare(flags: int) -> None:

@@ -53,17 +53,13 @@ def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> Non
     Virtual machines such as V8 reserve gigabytes of addresses and never use them. They get a limit on data.
     """
     memory = resource.RLIMIT_AS if address_space else resource.RLIMIT_DATA
-    _set((resource.RLIMIT_CPU, cpu_seconds(timeout_s)), (memory, memory_bytes))
+    # More processor time than the process can use before its run is ended from outside.
+    _set((resource.RLIMIT_CPU, int(timeout_s) + 2), (memory, memory_bytes))
 
 
 def _set(*amounts: tuple[int, int]) -> None:
     for kind, amount in amounts:
         resource.setrlimit(kind, soft_and_hard(kind, amount))
-
-
-def cpu_seconds(timeout_s: float) -> int:
-    """CPU seconds of a process: more than it can use before its run is ended from outside."""
-    return int(timeout_s) + 2
 
 
 def wall_seconds(timeout_s: float) -> float:

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -93,7 +92,7 @@ class Link(asyncio.Protocol):
         theirs.close()
         await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
         body = json.dumps({**instructions, "index": self.index, "group": self._group.name}).encode()
-        self.write(struct.pack("<I", len(body)) + body)
+        self.write(wire.with_length(body))
         try:
             await asyncio.wait_for(asyncio.shield(self.ready), _START_TIMEOUT_S)
         except TimeoutError:

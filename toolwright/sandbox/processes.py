@@ -157,11 +157,7 @@ def _files(pid: int) -> int:
 
 def _tables_and_mappings(pid: int) -> int:
     tables = re.search(r"VmPTE:\s+(\d+)", read(f"/proc/{pid}/status"))
-    return (int(tables[1]) << 10 if tables else 0) + _MAPPING_BYTES * _mappings(pid)
-
-
-def _mappings(pid: int) -> int:
-    return read(f"/proc/{pid}/maps").count("\n")
+    return (int(tables[1]) << 10 if tables else 0) + _MAPPING_BYTES * read(f"/proc/{pid}/maps").count("\n")
 
 
 def _buffers(pid: int) -> int:

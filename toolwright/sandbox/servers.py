@@ -79,9 +79,6 @@ class Server:
         # One more failure after its return and it is out again.
         self.failures = _EJECT_AFTER - 1
 
-    def let_in(self) -> None:
-        self.back_at = 0.0
-
 
 class Servers:
     """The servers of one client. Limits how many requests are under way and how far apart they start."""
@@ -105,15 +102,11 @@ class Servers:
 
     def choose(self, avoid: Server | None = None) -> Server:
         """The healthy server with the fewest calls; if none is healthy, the one that is back first."""
-        healthy = [server for server in self.servers if not server.is_out]
-        others = [server for server in healthy if server is not avoid]
-        candidates = others or healthy
-        if candidates:
-            return min(candidates, key=lambda server: server.outstanding)
-        return min(self.servers, key=lambda server: server.back_at)
+        first_back = min(self.servers, key=lambda server: server.back_at)
+        return self.other_than(avoid) or self.other_than(None) or first_back
 
-    def other_than(self, first: Server) -> Server | None:
-        """A healthy server other than the first, if there is one."""
+    def other_than(self, first: Server | None) -> Server | None:
+        """The healthy server with the fewest calls, other than the first; None if there is none."""
         healthy = [server for server in self.servers if server is not first and not server.is_out]
         return min(healthy, key=lambda server: server.outstanding, default=None)
 
@@ -205,7 +198,7 @@ class Servers:
             while server.is_out:
                 await asyncio.sleep(max(0.0, server.back_at - time.monotonic() - 2 * _PROBE_S))
                 if await self._is_alive(server):
-                    server.let_in()
+                    server.back_at = 0.0
                 else:
                     server.eject()
 

@@ -67,8 +67,6 @@ class Sessions:
         if len(self._open) >= self._settings.sessions_max:
             raise QueueFull(len(self._open), 5)
         job = self._jobs.session(memory_mb=request.memory_mb, files=request.files)
-        # The limit on CPU time counts for the whole life of the process. Cells have their own timeouts.
-        job["timeout_s"] = 10 * 24 * 3600.0
         idle_s = min(request.idle_s or self._settings.session_idle_s, self._settings.session_idle_s)
         slot = self._pool.open_session(job)
         session = OpenSession(secrets.token_urlsafe(16), slot, idle_s, time.monotonic())

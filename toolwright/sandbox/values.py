@@ -10,15 +10,15 @@ import importlib
 import json
 import os
 import socket
-import struct
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
+from toolwright.sandbox import wire
+
 LARGEST = 16 << 20  # bytes of one message
 _WARM_UPS = 20
-_LENGTH = struct.Struct("<I")
 _SCALARS = frozenset((type(None), bool, str, float))
 _SHORT = 1 << 62  # larger integers travel in hexadecimal: reading decimals takes quadratic time
 
@@ -37,15 +37,13 @@ class MessageStream:
         body = text.encode()
         if len(body) > LARGEST:
             raise OverflowError(f"a value of more than {LARGEST >> 20} MiB")
-        view = memoryview(_LENGTH.pack(len(body)) + body)
         try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+            wire.write_all(self._descriptor, wire.with_length(body))
         except OSError as error:
             raise BrokenChannel("it is gone") from error
 
     def receive(self) -> str:
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        length = int.from_bytes(self._exactly(4), "little")
         if length > LARGEST:
             raise BrokenChannel("it sent a message that is too long")
         try:

@@ -55,17 +55,23 @@ def pack_job(job: dict[str, Any]) -> bytes:
 
     Only the child reads marshal, and nobody believes the child.
     """
-    body = marshal.dumps({name: value for name, value in job.items() if value})
-    return _LENGTH.pack(len(body)) + body
+    return with_length(marshal.dumps({name: value for name, value in job.items() if value}))
 
 
 def read_job(channel: int) -> dict[str, Any] | None:
     """The next job, or None if the worker has closed the channel."""
-    header = _read_exactly(channel, _LENGTH.size)
-    if header is None:
-        return None
-    body = _read_exactly(channel, _LENGTH.unpack(header)[0])
+    body = read_message(channel)
     return None if body is None else marshal.loads(body)
+
+
+def with_length(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
+
+
+def read_message(channel: int) -> bytes | None:
+    """The next body that was sent with its length, or None if the other side has closed the channel."""
+    header = _read_exactly(channel, _LENGTH.size)
+    return None if header is None else _read_exactly(channel, _LENGTH.unpack(header)[0])
 
 
 def _read_exactly(channel: int, size: int) -> bytes | None:

@@ -24,10 +24,10 @@ from toolwright.sandbox import processes, wire
 from toolwright.sandbox.cgroup import ControlGroup
 from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.child_pool import Child, ChildPool
-from toolwright.sandbox.execution import CheckedRun, Execution
+from toolwright.sandbox.execution import MEMORY, CheckedRun, ChildAtWork, Execution
 from toolwright.sandbox.interpreter import Interpreter
 from toolwright.sandbox.output import Output
-from toolwright.sandbox.processes import LOOK_EVERY_S, Clock
+from toolwright.sandbox.processes import LOOK_EVERY_S
 
 _ATTACH_AFTER_S = 0.005
 _ASK_AGAIN_S = 0.005
@@ -131,7 +131,7 @@ class SandboxWorker:
             elif kind == wire.CELL:
                 self._run_cell(number, self._decode(body))
             elif kind == wire.CLOSE and number in self._interpreters:
-                self._interpreters[number].close("closed")
+                self._interpreters[number].end("closed")
             elif kind == wire.CANCEL and number in self._calls:
                 self._calls[number].end("cancelled")
             elif kind == wire.CANCEL and number in self._cells:
@@ -193,14 +193,7 @@ class SandboxWorker:
     ) -> Execution:
         child = self._take_child(job)
         job["stdin"] = job["stdin"].encode()
-        execution = Execution(
-            job=job,
-            child=child,
-            stdout=Output(child.stdout, job["output_bytes"]),
-            stderr=Output(child.stderr, job["output_bytes"]),
-            clock=Clock(job),
-            done=done,
-        )
+        execution = Execution(child, job, done)
         self._executions[child.number] = execution
         self.deliver(child, wire.pack_job(job), link)
         execution.timers = [
@@ -220,17 +213,12 @@ class SandboxWorker:
 
     def _look_after(self, execution: Execution) -> None:
         """Ends a run that has passed a limit; otherwise looks again later."""
-        pids = self.processes_of(execution)
+        pids = execution.processes()
         if pids:
             other = execution.waits_for
-            execution.clock.look(pids, self.processes_of(other) if other else [])
-        passed = execution.clock.passed()
-        if passed:
+            execution.clock.look(pids, other.processes() if other else [])
+        if passed := execution.clock.passed() or execution.exceeds(pids):
             execution.end(passed)
-        elif self.ran_out_of_memory(execution) or (pids and self.too_heavy(execution, pids)):
-            execution.end("memory")
-        elif pids and self.holds_too_many(execution, pids):
-            execution.end("descriptors")
         else:
             next_look_s = execution.clock.next_look_s() if pids else _ASK_AGAIN_S
             execution.timers.append(self.after(next_look_s, lambda: self._look_after(execution)))
@@ -262,38 +250,17 @@ class SandboxWorker:
 
     def _attach(self, execution: Execution) -> None:
         """Watches the pipes of a run that takes longer."""
-        execution.attached = True
         for stream in (execution.stdout, execution.stderr):
-            self._watch(stream.descriptor, partial(self._read, execution, stream))
+            self._watch(stream.descriptor, partial(self._read, execution, stream, "output"))
         if execution.reports:
             self._watch(execution.child.channel.fileno(), execution.read_report)
 
-    def _read(self, execution: Execution, stream: Output) -> None:
+    def _read(self, run: Execution | Interpreter, stream: Output, too_much: str) -> None:
+        """Reads a stream, and ends the run for the reason `too_much` if it wrote more than it may."""
         if not stream.drain():
             self._unwatch(stream.descriptor)
-        if execution.flooded():
-            execution.end("output")
-
-    def processes_of(self, run: Execution | Interpreter) -> list[int]:
-        """Host pids of a run. Empty until the zygote has named the first process."""
-        if run.meter is None:
-            run.child.pool.order(wire.GET_PID, run.child.number)
-            return []
-        return processes.tree(run.meter.pid)
-
-    def too_heavy(self, run: Execution | Interpreter, pids: list[int]) -> bool:
-        """Return True if the processes of a run use too much memory together. Rlimits count each process
-        alone."""
-        return run.meter is not None and run.meter.exceeds(run.job["memory_bytes"], pids)
-
-    def ran_out_of_memory(self, run: Execution | Interpreter) -> bool:
-        """Return True if the kernel killed a process because the control group was full."""
-        return run.child.group is not None and run.child.group.has_killed()
-
-    def holds_too_many(self, run: Execution | Interpreter, pids: list[int]) -> bool:
-        """Return True if the processes hold too many descriptors together. The kernel does not count them by
-        run."""
-        return sum(map(processes.descriptors, pids)) > run.job["descriptors"]
+        if run.flooded():
+            run.end(too_much)
 
     # Messages of the zygotes.
 
@@ -322,17 +289,19 @@ class SandboxWorker:
             self.cancel(timer)
         for stream in (execution.stdout, execution.stderr):
             stream.drain(_TO_THE_END)
-            if execution.attached:
-                self._unwatch(stream.descriptor)
         if execution.reports:
             execution.read_report()
-            self._unwatch(execution.child.channel.fileno())
-        if not execution.ended_by and self.ran_out_of_memory(execution):
-            execution.ended_by = "memory"
+        if not execution.ended_by and execution.ran_out_of_memory():
+            execution.ended_by = MEMORY
         result = execution.answer(status, cpu_s)
-        execution.close()
+        self._close(execution)
         execution.done(result)
         self._sweep(execution.child)
+
+    def _close(self, run: ChildAtWork) -> None:
+        for descriptor in run.descriptors:
+            self._unwatch(descriptor)
+        run.close()
 
     def _sweep(self, child: Child) -> None:
         child.pool.release(child)
@@ -364,15 +333,10 @@ class SandboxWorker:
         self._interpreters[number] = self._sessions_by_child[child.number] = interpreter
         self._watch(child.channel.fileno(), interpreter.read_channel)
         for stream in (interpreter.stdout, interpreter.stderr):
-            self._watch(stream.descriptor, partial(self._read_session, interpreter, stream))
+            reader = partial(self._read, interpreter, stream, "its code wrote too much output")
+            self._watch(stream.descriptor, reader)
         self.deliver(child, wire.pack_job({**job, "stdin": b""}))
         child.pool.fill()
-
-    def _read_session(self, interpreter: Interpreter, stream: Output) -> None:
-        if not stream.drain():
-            self._unwatch(stream.descriptor)
-        if interpreter.flooded():
-            interpreter.close("its code wrote too much output")
 
     def _run_cell(self, number: int, cell: dict[str, Any]) -> None:
         interpreter = self._interpreters.get(cell["session"])
@@ -387,16 +351,8 @@ class SandboxWorker:
 
     def forget_session(self, interpreter: Interpreter, why: str) -> None:
         """Closes a session whose last process is gone, and tells the server."""
-        for descriptor in (
-            interpreter.child.channel.fileno(),
-            interpreter.stdout.descriptor,
-            interpreter.stderr.descriptor,
-        ):
-            self._unwatch(descriptor)
         del self._interpreters[interpreter.number]
         del self._sessions_by_child[interpreter.child.number]
-        interpreter.child.channel.close()
-        interpreter.stdout.close()
-        interpreter.stderr.close()
+        self._close(interpreter)
         self._sweep(interpreter.child)
         self._send(wire.LOST, interpreter.number, self._encode({"why": why}))

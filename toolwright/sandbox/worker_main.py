@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import socket
-import struct
 import sys
 from typing import Any, NoReturn
 
@@ -27,7 +26,10 @@ def main(descriptor: int) -> NoReturn:
     """Reads the instructions of the server and serves. Never returns."""
     server = socket.socket(fileno=descriptor)
     kernel.name_process("sandbox-worker")
-    instructions = _instructions(server)
+    message = wire.read_message(descriptor)
+    if message is None:
+        os._exit(0)
+    instructions = json.loads(message)
     sys.path += [path for path in instructions["packages"] if path not in sys.path]
     folder = "" if "mount" in instructions["layers"] else _folder(instructions)
     group = ControlGroup(instructions["group"]) if "cgroup" in instructions["layers"] else None
@@ -62,13 +64,6 @@ def _folder(instructions: dict[str, Any]) -> str:
     if "user" in instructions["layers"] and os.geteuid() == 0:
         os.chown(folder, host_user(instructions["index"]), -1)
     return folder
-
-
-def _instructions(server: socket.socket) -> dict[str, Any]:
-    header = server.recv(4, socket.MSG_WAITALL)
-    if len(header) < 4:
-        os._exit(0)
-    return json.loads(server.recv(struct.unpack("<I", header)[0], socket.MSG_WAITALL))
 
 
 def _is_installed(name: str) -> bool:

@@ -44,16 +44,17 @@ def endpoints(service: ModelService) -> dict[str, Handler]:
 
 
 def models(service: ModelService, path: str) -> HttpReply:
-    """The answer to a GET of the models, or of one of them."""
-    known = OpenAI(service).models()
+    """The answer to a GET of the models, or of the one that there is, with the fields of both protocols."""
+    name, started = service.model.name, service.started
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+    openai = {"id": name, "object": "model", "created": started, "owned_by": "toolwright"}
+    anthropic = {"type": "model", "display_name": name, "created_at": since}
+    model = {**openai, **anthropic, "max_model_len": service.model.engine.context}
     if path == MODELS:
-        ends = {"first_id": known[0]["id"], "last_id": known[-1]["id"], "has_more": False}
-        return HttpReply(orjson.dumps({"object": "list", "data": known, **ends}))
-    name = path.removeprefix(MODELS + "/")
-    for model in known:
-        if model["id"] == name:
-            return HttpReply(orjson.dumps(model))
-    raise HttpProblem(404, f"the model {name!r} does not exist here", param="model", code="model_not_found")
+        ends = {"first_id": name, "last_id": name, "has_more": False}
+        return HttpReply(orjson.dumps({"object": "list", "data": [model], **ends}))
+    service.check_model(path.removeprefix(MODELS + "/"))
+    return HttpReply(orjson.dumps(model))
 
 
 class ServeApp:

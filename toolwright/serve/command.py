@@ -30,12 +30,7 @@ _OPTIONS = (
     ("name", str, None, "the model's name in requests; by default its folder's"),
     ("engine", str, "native", "a registered engine"),
     ("slots", int, 32, "answers generated side by side"),
-    (
-        "context",
-        int,
-        None,
-        "the longest sequence in tokens; by default the model's own limit, if it fits into memory",
-    ),
+    ("context", int, None, "the longest sequence in tokens; by default the model's limit, if memory allows"),
     ("dtype", str, "auto", "auto, float32 or bfloat16"),
     ("device", str, "auto", "auto, cpu, cuda, cuda:1, …"),
     ("threads", int, None, "CPU threads; by default one for a tiny model, else every core"),
@@ -43,18 +38,8 @@ _OPTIONS = (
     ("timeout-s", float, 600.0, "the time limit of one answer"),
     ("queue-limit", int, 1024, "answers under way before further requests get 429"),
     ("drain-s", float, 30.0, "seconds to finish requests after Ctrl-C or SIGTERM"),
-    (
-        "record",
-        str,
-        None,
-        "a folder that keeps all answers, token by token, for /v1/feedback and task=recorded",
-    ),
-    (
-        "record-mb",
-        float,
-        1024.0,
-        "megabytes that the record may take; beyond that its oldest answers are removed",
-    ),
+    ("record", str, None, "a folder that keeps all answers, for /v1/feedback and task=recorded"),
+    ("record-mb", float, 1024.0, "megabytes of the record; beyond that its oldest answers are removed"),
 )
 
 

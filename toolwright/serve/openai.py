@@ -1,4 +1,4 @@
-"""OpenAI's protocol: chat completions, completions and models."""
+"""OpenAI's protocol: chat completions and completions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import orjson
 
 from toolwright.agents.formats.arguments import to_json
 from toolwright.engines import SampledToken
+from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.local import ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import MOST_CHOICES, ChatRequest, CompletionRequest, SamplingFields
@@ -30,15 +31,6 @@ class OpenAI:
 
     def __init__(self, service: ModelService) -> None:
         self.service = service
-        self.started = int(time.time())
-
-    def models(self) -> list[dict[str, Any]]:
-        """List the one model, with the fields of both protocols."""
-        name = self.service.model.name
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started))
-        openai = {"id": name, "object": "model", "created": self.started, "owned_by": "toolwright"}
-        anthropic = {"type": "model", "display_name": name, "created_at": since}
-        return [{**openai, **anthropic, "max_model_len": self.service.model.engine.context}]
 
     async def chat(self, raw: Any) -> Outcome:
         body = ChatRequest.model_validate(raw)
@@ -48,7 +40,7 @@ class OpenAI:
         max_tokens = body.max_completion_tokens or body.max_tokens
         head = self._head("chatcmpl", "chat.completion", body)
         request = self._generation(head, body, [prompt], max_tokens, top=body.top_logprobs or 0)
-        form = _Chat(head, log_probs=bool(body.logprobs))
+        form = _Chat(head, self.service.model.tokenizer, log_probs=bool(body.logprobs))
         return await self._outcome(body, request, form)
 
     async def completions(self, raw: Any) -> Outcome:
@@ -59,11 +51,10 @@ class OpenAI:
             raise HttpProblem(400, f"prompt: 1 to {MOST_CHOICES} answers in all", param="prompt")
         head = self._head("cmpl", "text_completion", body)
         request = self._generation(head, body, prompts, body.max_tokens, top=body.logprobs or 0)
-        form = _Completion(head, body.logprobs is not None)
+        form = _Completion(head, self.service.model.tokenizer, log_probs=body.logprobs is not None)
         return await self._outcome(body, request, form)
 
     async def _outcome(self, body: SamplingFields, request: GenerationRequest, form: _Form) -> Outcome:
-        form.tokenizer = self.service.model.tokenizer
         if body.stream:
             return self._events(body, request, form)
         answers = await self.service.answers(request)
@@ -121,11 +112,10 @@ class OpenAI:
 class _Form:
     """The way an endpoint writes choices: whole, and in pieces."""
 
-    tokenizer: Any
-
-    def __init__(self, head: dict[str, Any], log_probs: bool) -> None:
-        self.head, self.log_probs = head, log_probs
+    def __init__(self, head: dict[str, Any], tokenizer: Tokenizer, *, log_probs: bool) -> None:
+        self.head, self.tokenizer, self.log_probs = head, tokenizer, log_probs
         self.chunk_head = head
+        self.offsets: dict[int, int] = {}  # of the next token in the text of a choice
 
     def opening(self, number: int) -> list[dict[str, Any]]:
         return []
@@ -141,8 +131,8 @@ class _Form:
 
 
 class _Chat(_Form):
-    def __init__(self, head: dict[str, Any], log_probs: bool) -> None:
-        super().__init__(head, log_probs)
+    def __init__(self, head: dict[str, Any], tokenizer: Tokenizer, *, log_probs: bool) -> None:
+        super().__init__(head, tokenizer, log_probs=log_probs)
         self.chunk_head = {**head, "object": "chat.completion.chunk"}
 
     def opening(self, number: int) -> list[dict[str, Any]]:
@@ -189,10 +179,6 @@ class _Chat(_Form):
 
 
 class _Completion(_Form):
-    def __init__(self, head: dict[str, Any], log_probs: bool) -> None:
-        super().__init__(head, log_probs)
-        self._offsets: dict[int, int] = {}
-
     def choice(self, number: int, answer: Answer) -> dict[str, Any]:
         return self._choice(number, answer.completion.text, answer.tokens, answer.completion)
 
@@ -211,11 +197,11 @@ class _Completion(_Form):
         if not self.log_probs:
             return None
         texts = [self._token(one.token) for one in tokens]
-        offsets, place = [], self._offsets.get(number, 0)
+        offsets, place = [], self.offsets.get(number, 0)
         for text in texts:
             offsets.append(place)
             place += len(text)
-        self._offsets[number] = place
+        self.offsets[number] = place
         return {
             "tokens": texts,
             "token_logprobs": [one.log_prob for one in tokens],

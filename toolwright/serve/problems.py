@@ -44,10 +44,14 @@ class HttpProblem(Exception):
 
 
 def of_validation(error: ValidationError) -> HttpProblem:
-    """Report the first error in a body, and its place."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    where = _path(first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    """Report the error in a body that was found furthest inside, and its place: of a list that may also be
+    text, the item that is wrong."""
+    errors = error.errors(include_url=False, include_context=False)
+    found = max(errors, key=lambda one: len(one["loc"]))  # the first of those
+    where = _path(found["loc"])
+    message = found["msg"].removeprefix("Value error, ")
+    if found["type"] == "literal_error":
+        message += f", found {found['input']!r:.60}"
     return HttpProblem(400, f"{where}: {message}" if where else message, param=where or None)
 
 

@@ -27,7 +27,7 @@ MOST_TOP = 20
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 Temperature = Annotated[float, Field(ge=0, le=2)]
-Share = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Stops = Annotated[list[Stop], Field(max_length=MOST_STOPS)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -59,6 +60,7 @@ class ModelService:
 
     def __init__(self, model: LocalModel, *, queue_limit: int) -> None:
         self.model, self.queue_limit = model, queue_limit
+        self.started = int(time.time())
         self.under_way = 0
         self.prompt_tokens = self.completion_tokens = self.aborted = 0
         self.recorder: Recorder | None = None
@@ -108,9 +110,10 @@ class ModelService:
         if schema and not getattr(self.model.engine, "takes_schemas", False):
             raise HttpProblem(400, "this engine cannot hold an answer to JSON; the native one on a CPU can")
         temperature = 1.0 if body.temperature is None else body.temperature
+        greedy = temperature < GREEDY_BELOW or body.top_p == 0  # no share of the tokens is the likeliest one
         return Sampling(
-            temperature=0.0 if temperature < GREEDY_BELOW else temperature,
-            top_p=1.0 if body.top_p is None else body.top_p,
+            temperature=0.0 if greedy else temperature,
+            top_p=body.top_p or 1.0,
             top_k=body.top_k or 0,
             max_tokens=max_tokens or self.context,
             stop=tuple(stop),

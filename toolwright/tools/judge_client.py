@@ -17,17 +17,15 @@ _REASONS = {"queue_timeout": "queue: no worker was free in time", "internal_erro
 class JudgeClient(Client):
     """Batches, balances and retries like `Client`; only the bodies differ. The limits are the server's."""
 
-    async def _post(
-        self, path: str, body: Any, deadline: float, chosen: list[Server] | None = None
-    ) -> dict[str, Any]:
+    async def _post(self, path: str, body: Any, deadline: float) -> tuple[dict[str, Any], Server]:
         if path not in ("/run", "/run/batch"):
-            return await super()._post(path, body, deadline, chosen)
+            return await super()._post(path, body, deadline)
         runs = body["runs"] if path == "/run/batch" else [body]
-        result = await super()._post(_PATH, _submission(runs), deadline, chosen)
+        result, server = await super()._post(_PATH, _submission(runs), deadline)
         if not isinstance(result.get("results"), list):
             raise InfrastructureFailure(f"{_PATH}: the answer has no results; is this a code-judge server?")
         results = [_result(one) for one in result["results"]]
-        return {"results": results} if path == "/run/batch" else results[0]
+        return ({"results": results} if path == "/run/batch" else results[0]), server
 
 
 def _submission(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -82,9 +82,8 @@ def _is_async(target: Callable[..., Any]) -> bool:
     )
 
 
-ATTEMPT = (
-    "attempt"  # a keyword-only parameter of this name gets the id of the attempt; the policy does not see it
-)
+# A keyword-only parameter of this name gets the id of the attempt. The policy does not see it.
+ATTEMPT = "attempt"
 _MOST_ERRORS = 5  # of one call that the policy sees
 
 
@@ -148,14 +147,14 @@ class Signature:
         from pydantic import ConfigDict, Field, create_model
 
         fields: dict[str, Any] = {}
-        extra = "forbid"
+        open_ended = False
         for parameter in _signature(name, target).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.name == ATTEMPT:
                 self.takes_attempt = True
             elif parameter.kind is parameter.KEYWORD_ONLY and parameter.annotation is Task:
                 self.takes_task = parameter.name  # the policy does not see it
             elif parameter.kind is parameter.VAR_KEYWORD:
-                extra = "allow"
+                open_ended = True
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
                 raise UserError(
                     f"tool {name!r}: its parameter {parameter.name!r} cannot be passed by name; "
@@ -175,7 +174,7 @@ class Signature:
                 place = Field(default, alias=parameter.name, **described)
                 fields[f"p{len(fields)}"] = (parameter.annotation, place)
         config = ConfigDict(
-            extra="allow" if extra == "allow" else "forbid",
+            extra="allow" if open_ended else "forbid",
             arbitrary_types_allowed=False,
             coerce_numbers_to_str=True,
             protected_namespaces=(),

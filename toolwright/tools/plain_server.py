@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError
@@ -24,31 +23,25 @@ FUSION = "/run_code"  # SandboxFusion's path, where a URL is of the server alone
 _PAUSE_S = 0.5
 
 
-@dataclass(frozen=True)
-class PlainProtocol:
-    """The body of a POST with `{code}`, `{stdin}` and `{timeout_s}`, and the path to the answer's text."""
-
-    request: Any = None
-    response: str | None = None
-
-
 class PlainServer:
     """A server behind one HTTP session, with limits on requests at once and the time between two."""
 
     def __init__(
         self,
         url: str,
-        protocol: PlainProtocol,
         *,
+        request: Any,
+        response: str | None,
         concurrency: int,
         request_interval: float,
         timeout_s: float,
         max_retries: int,
         retry_delay_s: float | None,
     ) -> None:
+        """`request`: a body with `{code}`, `{stdin}` and `{timeout_s}`. `response`: the path to the text."""
         import aiohttp  # a third of a second that configurations need not wait for
 
-        self._url, self._protocol, self._code_s = url, protocol, timeout_s
+        self._url, self._request, self._response, self._code_s = url, request, response, timeout_s
         self._max_retries = max_retries
         self._pause_s = _PAUSE_S if retry_delay_s is None else retry_delay_s
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))
@@ -60,10 +53,9 @@ class PlainServer:
     async def run(self, code: str, stdin: str) -> str:
         """Run code and return the server's text. An error of the code is a ToolError with that text."""
         values = {"code": code, "stdin": stdin, "timeout_s": self._code_s}
-        request = REQUEST if self._protocol.request is None else self._protocol.request
+        request = REQUEST if self._request is None else self._request
         answer = await self._ask(filled(request, values, keep_unknown=True))
-        if self._protocol.response is not None:
-            path = self._protocol.response
+        if (path := self._response) is not None:
             if (found := at(answer, path)) is None:
                 raise UserError(
                     f"the tool server's answer has nothing at response={path!r}: {str(answer)[:200]}"

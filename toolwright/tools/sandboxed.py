@@ -10,7 +10,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.call import SandboxUse, ToolResult, Trouble
 from toolwright.tools.offer import ToolError
-from toolwright.tools.plain_server import PlainProtocol, PlainServer, is_ours
+from toolwright.tools.plain_server import PlainServer, is_ours
 
 if TYPE_CHECKING:
     from toolwright.sandbox.client import Client, ExecutionResult
@@ -54,12 +54,14 @@ class SandboxTool:
     ) -> None:
         """`request` and `response` are of a server that is not ours: the body of a POST, with `{code}`,
         `{stdin}` and `{timeout_s}` in it, and where the answer has its text, such as `result.stdout`."""
-        self._foreign = PlainProtocol(request, response)
-        if self._foreign != PlainProtocol() and not self.speaks_plain:
+        foreign = request is not None or response is not None
+        if foreign and not self.speaks_plain:
             raise UserError("request and response are settings of the tool `python` alone")
-        self._is_foreign: bool | None = True if self._foreign != PlainProtocol() else None
+        self._is_foreign: bool | None = True if foreign else None
         self._plain: PlainServer | None = None
         self._plain_settings: dict[str, Any] = {
+            "request": request,
+            "response": response,
             "concurrency": concurrency,
             "request_interval": request_interval,
             "timeout_s": timeout_s,
@@ -99,7 +101,7 @@ class SandboxTool:
         if self._is_foreign is None:
             self._is_foreign = not await is_ours(self._urls[0])
         if self._is_foreign and self._plain is None:
-            self._plain = PlainServer(self._urls[0], self._foreign, **self._plain_settings)
+            self._plain = PlainServer(self._urls[0], **self._plain_settings)
         return self._plain
 
     async def _run(self, code: str, stdin: str) -> ToolResult:

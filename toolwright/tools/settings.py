@@ -155,18 +155,14 @@ _SANDBOX = {
     "num_workers": "concurrency",
     "default_timeout": "timeout_s",
     "memory_limit_mb": "memory_mb",
-    "enable_global_rate_limit": None,
-    "rate_limit": None,
-    "default_language": None,
-    "type": None,
+    **dict.fromkeys(("enable_global_rate_limit", "rate_limit", "default_language", "type")),
 }
 _SEARCH = {
     "retrieval_service_url": "url",
     "num_workers": "concurrency",
     "timeout": "timeout_s",
     "topk": "topk",
-    "rate_limit": None,
-    "type": None,
+    **dict.fromkeys(("rate_limit", "type")),
 }
 _JUDGE = {
     "host_addr": "host_addr",
@@ -174,11 +170,8 @@ _JUDGE = {
     "request_processor_batch_size": "batch_size",
     "request_processor_concurrency": "concurrency",
     "request_processor_batch_timeout_seconds": "batch_timeout_seconds",
-    "tool_connection_limit": None,
-    "tool_connection_force_close": None,
-    "tool_connection_enable_cleanup_closed": None,
-    "tool_connection_timeout": None,
-    "type": None,
+    **dict.fromkeys(f"tool_connection_{name}" for name in ("limit", "force_close", "timeout")),
+    **dict.fromkeys(("tool_connection_enable_cleanup_closed", "type")),
 }
 # By the last part of `class_name`, since recipes keep copies of these under names of their own.
 _CLASSES: dict[str, tuple[str, dict[str, str | None], dict[str, Any]]] = {

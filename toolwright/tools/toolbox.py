@@ -23,11 +23,8 @@ log = logging.getLogger(__name__)
 _LONGEST_NAME = 80  # characters of a name that the policy made up
 _LONGEST_MESSAGE = 2000  # characters of a tool's exception
 _MOST_TEXT = 1 << 20  # characters of a result; the policy sees far fewer
-_FAILURES = (
-    InfrastructureFailure,
-    TaskFailure,
-    UserError,
-)  # not answers: the code that runs the attempt handles them
+# Not answers: the code that runs the attempt handles them.
+_FAILURES = (InfrastructureFailure, TaskFailure, UserError)
 
 
 class Toolbox:
@@ -87,9 +84,8 @@ class Toolbox:
                     "a toolbox belongs to one event loop; build another from the same settings"
                 )
             # The loop of the instances is gone, and their connections with it.
-            self._entries = (
-                [entry.reopened() for entry in self._entries] if self._loop is not None else self._entries
-            )
+            if self._loop is not None:
+                self._entries = [entry.reopened() for entry in self._entries]
             self._loop, self._owners = loop, None
         if self._owners is None:
             listed = await asyncio.gather(*(entry.offers() for entry in self._entries))

@@ -9,13 +9,17 @@ import socket
 from toolwright.failures import UserError
 
 
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address, or None for a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    address = ip_address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def require_token(host: str, token: str | None, variable: str) -> None:

@@ -9,12 +9,11 @@ another site must ask (preflight) before it sends JSON.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
 
-from toolwright.web.address import is_loopback
+from toolwright.web.address import ip_address, is_loopback
 from toolwright.web.asgi import JSON, HttpReply, Scope, Send, is_token
 
 HEALTH_PATH = "/health"
@@ -100,7 +99,7 @@ def _is_own_name(host: str, bound: str, hosts: tuple[str, ...]) -> bool:
         return True
     # An address, unlike a name, cannot be made to resolve elsewhere. Behind a forwarded port, such as a
     # container's, it need not be one of this machine's own.
-    return not is_loopback(bound) and (_is_address(name) or name == socket.gethostname().lower())
+    return not is_loopback(bound) and (ip_address(name) is not None or name == socket.gethostname().lower())
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -154,11 +153,3 @@ def _name_in(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -82,12 +82,6 @@ class Connections:
         self._check_every_s = min(limits.head_s, limits.body_s, 2.0) / 4
         self._timer_runs = False
 
-    def protocol(
-        self, config: Any, server_state: Any, app_state: Any, _loop: Any = None
-    ) -> LimitedConnection:
-        """Creates the protocol of a connection; called by uvicorn."""
-        return LimitedConnection(self, config, server_state, app_state, _loop)
-
     def enter(self, address: str, now: float) -> _Share | None:
         """The share of this address, or the reserve; None if both are full."""
         share = self._by_address.setdefault(address, _Share(self._per_address))
@@ -145,8 +139,8 @@ class Connections:
 class LimitedConnection(HttpToolsProtocol):
     """uvicorn's protocol, with limits on what arrives."""
 
-    def __init__(self, connections: Connections, *uvicorn: Any) -> None:
-        super().__init__(*uvicorn)
+    def __init__(self, connections: Connections, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
         self._connections, self._limits = connections, connections.limits
         self._share: _Share | None = None
         self._in_head = True
@@ -234,9 +228,8 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_body(body)
         self._body_bytes += len(body)
         if self._share is not None and self._share.arriving.pop(self, None) is not None:
-            self._share.arriving[self] = (
-                self.loop.time()
-            )  # it makes progress: others have kept us waiting longer
+            # It makes progress: others have kept us waiting longer.
+            self._share.arriving[self] = self.loop.time()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -8,12 +8,13 @@ import math
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import uvicorn
 
 from toolwright.web import address
-from toolwright.web.connections import ConnectionLimits, Connections
+from toolwright.web.connections import ConnectionLimits, Connections, LimitedConnection
 
 
 class Application(Protocol):
@@ -64,7 +65,7 @@ async def serve_in_background(
 def _server(app: Application, drain_s: float, limits: ConnectionLimits) -> _Server:
     config = uvicorn.Config(
         app,
-        http=Connections(limits).protocol,  # type: ignore[arg-type]
+        http=partial(LimitedConnection, Connections(limits)),  # type: ignore[arg-type]
         ws="none",
         log_level="error",  # errors of a request go to its caller and not to the log
         access_log=False,

@@ -29,6 +29,12 @@ _PLAIN = re.compile(r"-?[0-9]{1,300}")
 _TERM = re.compile(
     r"(?!-?(?:\\frac\{?[0-9]+\}?\{?[0-9]+\}?|[0-9]+/[0-9]+)$).*(?:[+*/^!|]|.-|\\(?!pi|infty|[{}]))", re.DOTALL
 )
+# What math-verify computes as it reads, so that no tree shows the work; and where it reads the last of two.
+_COMPUTED = re.compile(
+    r"\\(?:gcd|lcm|max|min|[dt]?binom|choose|det|div|ln|log|exp|lor|land|vee|wedge|cup|cap)(?![a-z])"
+    r"|\\operatorname\{(?:gcd|lcm|max|min)\}|\\begin\{vmatrix\}"
+)
+_IN_THE_TEXT = re.compile(r"\$\$?([^$]+)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 _SIGNS = SIGNS | str.maketrans({"°": "^\\circ", "²": "^2", "³": "^3", "½": "\\frac12"})
 
 
@@ -48,7 +54,8 @@ def math(
     truth = _text(ground_truth)
     box = boxed(solution_str)
     if box is None:
-        return float(_equal(_truth(truth), [] if strict else _parsed(solution_str[-TAIL:])))
+        found = [] if strict else _parsed(solution_str[-TAIL:])
+        return float(_answers(str(found[-1]) if found else "", truth, prompt, found))
     # Nothing counts beside a box, or an attempt could give one answer in the box and another around it.
     together = boxed_together(solution_str)
     said = [box, ", ".join(together)] if len(together) > 1 else [box]
@@ -78,14 +85,38 @@ def geo3k(solution_str: str, ground_truth: Any, prompt: Sequence[dict[str, Any]]
     return {"score": 0.9 * right + 0.1 * formed, "acc": right, "format": formed}
 
 
-def _answers(said: str, truth: str, prompt: Sequence[dict[str, Any]]) -> bool:
-    """Return True if this is the truth, and not a term of the question that is worth the truth."""
-    if not _equal(_truth(truth), _alone(said)):
+def _answers(said: str, truth: str, prompt: Sequence[dict[str, Any]], found: list[Any] | None = None) -> bool:
+    """Return True if this is the truth, and not a term of the question that is worth the truth. `found` is
+    what math-verify has read already."""
+    values = _truth(truth)
+    if not _equal(values, _alone(said) if found is None else found):
         return False
     last = spelled(said).rpartition("=")[2]
-    if not _TERM.match(last) or last == spelled(truth).rpartition("=")[2]:
+    if last == spelled(truth).rpartition("=")[2]:
         return True
-    return not any(last in spelled(text_of(message.get("content"))) for message in prompt)
+    return not _computes(said, truth) and not _restates(last, truth, prompt)
+
+
+def _computes(said: str, truth: str) -> bool:
+    import sympy
+
+    is_number = isinstance(_truth(truth)[0], sympy.Number)
+    return is_number and bool(_COMPUTED.search(said)) and not _COMPUTED.search(truth)
+
+
+def _restates(said: str, truth: str, prompt: Sequence[dict[str, Any]]) -> bool:
+    """Return True if the question has this term, or one that is worth the truth and stands in this one."""
+    asked = [text_of(message.get("content")) for message in prompt]
+    if _TERM.match(said) and any(said in spelled(text) for text in asked):
+        return True
+    found = ("".join(parts) for text in asked for parts in _IN_THE_TEXT.findall(text))
+    terms = {term.strip(" .,\n").rpartition("=")[2] for term in found}
+    # Where the question has several, such as two fractions, one of them may be the answer.
+    held = [one for one in terms if len(terms) == 1 or _TERM.match(spelled(one))]
+    return any(
+        "" != spelled(one) != spelled(truth) and spelled(one) in said and _equal(_truth(truth), _alone(one))
+        for one in held
+    )
 
 
 def _equal(truth: list[Any], answer: list[Any]) -> bool:
@@ -108,20 +139,31 @@ def _decimals(truth: Any) -> int:
 
 
 def _unfinished(truth: Any, answer: Any) -> bool:
-    """Return True if the truth is written as a number, and the answer as the work that leads to it: 2+3 asks
-    for 5 and does not answer it."""
+    """Return True if the answer is the work that leads to the truth: 2+3 asks for 5 and does not answer it,
+    √(36+81) does not say 3√13, and 2x+3x is 5x before it is."""
     import sympy
 
     answer = getattr(answer, "_unsorted_args", [answer])[-1]  # the last of a = b = c
     answer = getattr(answer, "rhs", answer)
-    if not isinstance(truth, sympy.Number) or not isinstance(answer, sympy.Expr):
+    if not (isinstance(truth, sympy.Basic) and isinstance(answer, sympy.Basic)):
         return False
-    if answer.has(sympy.Add, sympy.Function, sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit):
+    if any(str(symbol) != "i" for symbol in truth.free_symbols):
+        return _additions(answer) > max(_additions(truth), _additions(answer.doit()))
+    work = (sympy.Function, sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit)
+    if _additions(answer) > _additions(truth) or (answer.has(*work) and not truth.has(*work)):
         return True
+    if not isinstance(truth, sympy.Number):
+        return False
     products = (part for part in sympy.preorder_traversal(answer) if part.is_Mul)
     return any(
         sum(factor.is_Integer and abs(int(factor)) > 1 for factor in part.args) > 1 for part in products
     )
+
+
+def _additions(value: Any) -> int:
+    import sympy
+
+    return sum(len(part.args) - 1 for part in sympy.preorder_traversal(value) if part.is_Add)
 
 
 def _text(ground_truth: Any) -> str:
