@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic.fields import FieldInfo
+
 from toolwright.config.block import Block
 from toolwright.config.names import Registered
 
@@ -50,16 +52,21 @@ class Key:
     @property
     def choices(self) -> list[str]:
         """The words of a `Literal`."""
-        return [str(word) for part in _alternatives(self.annotation) for word in _literals(part)]
+        parts = _alternatives(self.annotation)
+        return [str(word) for part in parts if get_origin(part) is Literal for word in get_args(part)]
 
 
 def every_key(schema: Schema, prefix: str = "") -> Iterator[Key]:
     """All blocks and values in the order of the schema, each block before its keys."""
     for name, field in schema.model_fields.items():
-        key = Key(f"{prefix}{name}", field.annotation, tuple(field.metadata), field.description or "")
+        key = _key(f"{prefix}{name}", field)
         yield key
         if key.block:
             yield from every_key(key.block, key.path + ".")
+
+
+def _key(path: str, field: FieldInfo) -> Key:
+    return Key(path, field.annotation, tuple(field.metadata), " ".join((field.description or "").split()))
 
 
 def leaves(schema: Schema) -> list[Key]:
@@ -125,7 +132,7 @@ def _beneath(key: Key, name: str) -> Key | None:
     block = next((part for part in _alternatives(key.annotation) if _is_block(part)), None)
     if block:
         field = block.model_fields.get(name)
-        return Key(path, field.annotation, tuple(field.metadata), field.description or "") if field else None
+        return _key(path, field) if field else None
     if key.annotation is Any:
         return Key(path, Any)
     if get_origin(key.annotation) is dict:
@@ -146,10 +153,6 @@ def _alternatives(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         return [part for part in get_args(annotation) if part is not type(None)]
     return [annotation]
-
-
-def _literals(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
@@ -183,9 +186,8 @@ def _number(noun: str, metadata: tuple[Any, ...]) -> str:
     if bounds == [("gt", 0)]:
         return f"a positive {noun}"
     article = "an" if noun == "integer" else "a"
-    return " ".join(
-        [article, noun, " and ".join(f"{signs[name]} {bound}" for name, bound in bounds)]
-    ).rstrip()
+    within = " and ".join(f"{signs[name]} {bound}" for name, bound in bounds)
+    return f"{article} {noun} {within}".rstrip()
 
 
 def _plural(annotation: Any) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,10 +66,7 @@ class LaunchParser(argparse.ArgumentParser):
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         args = self.parse_intermixed_args(argv)
-        for option, instead in {
-            "config_path": "--config-dir",
-            "experimental_rerun": "run.resume=true",
-        }.items():
+        for option, instead in (("config_path", "--config-dir"), ("experimental_rerun", "run.resume=true")):
             if getattr(args, option):
                 raise UserError(f"--{option.replace('_', '-')} is not supported here; use {instead}")
         return args
@@ -121,8 +119,8 @@ def launch(
     if args.help:
         print(help_text(usage or command, about, source))
         return 0
-    showing = _Show(explain=args.explain, as_json=args.json, describe_auto=describe_auto)
-    work: Work = showing if start is None or args.dry_run else _Begin(start)
+    showing = partial(_show, explain=args.explain, as_json=args.json, describe_auto=describe_auto)
+    work: Work = showing if start is None or args.dry_run else partial(_begin, start)
     if args.cfg:
         _print_composed(source, args)
     elif args.multirun or MULTIRUN in args.overrides:
@@ -134,25 +132,22 @@ def launch(
     return 0
 
 
-@dataclass(frozen=True)
-class _Show:
-    explain: bool
-    as_json: bool
-    describe_auto: DescribeAuto | None
+def _show(
+    resolved: ResolvedConfig,
+    _: list[str],
+    *,
+    explain: bool,
+    as_json: bool,
+    describe_auto: DescribeAuto | None,
+) -> None:
+    notes = describe_auto(resolved.config) if explain and describe_auto else ()
+    show(resolved, explain=explain, as_json=as_json, notes=notes)
 
-    def __call__(self, resolved: ResolvedConfig, command: list[str]) -> None:
-        notes = self.describe_auto(resolved.config) if self.explain and self.describe_auto else ()
-        show(resolved, explain=self.explain, as_json=self.as_json, notes=notes)
 
-
-@dataclass(frozen=True)
-class _Begin:
-    start: Start | str
-
-    def __call__(self, resolved: ResolvedConfig, command: list[str]) -> object:
-        if isinstance(self.start, str):
-            return load_object(self.start)(resolved.config, command=command)
-        return self.start(resolved.config, command)
+def _begin(start: Start | str, resolved: ResolvedConfig, command: list[str]) -> object:
+    if isinstance(start, str):
+        return load_object(start)(resolved.config, command=command)
+    return start(resolved.config, command)
 
 
 class _JobFailed(Exception):
