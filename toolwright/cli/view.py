@@ -14,7 +14,6 @@ from toolwright.cli import CommandParser
 from toolwright.failures import UserError, nearest
 from toolwright.observe import attempt, rollouts
 from toolwright.observe.console import make_console
-from toolwright.observe.listing import list_attempts, list_groups, list_steps, show_attempts
 from toolwright.trajectory import as_groups
 
 if TYPE_CHECKING:
@@ -108,6 +107,7 @@ def _show(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> N
     from toolwright.observe.attempt_filter import AttemptFilter
     from toolwright.observe.attempt_index import read_index
     from toolwright.observe.export import print_json_lines, selected, write_export
+    from toolwright.observe.listing import list_attempts, list_groups, list_steps, show_attempts
 
     console, full, where = make_console(), arguments.full, arguments.where
     picks = arguments.group is not None or arguments.best or arguments.worst

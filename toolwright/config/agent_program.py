@@ -29,12 +29,12 @@ class AgentProgram(Block):
     """whose temperature, top_p and top_k apply"""
     model: str = "policy"
     """the model's name in its requests"""
-    env: dict[str, str] = Field({})
+    env: dict[str, str] = Field(default={})
     """further variables of a command's environment"""
     isolation: str = "none"
     """a command in the sandbox: full, available, or layers as `sandbox serve --isolation` takes them; none:
     outside"""
-    readable: list[str] = Field([])
+    readable: list[str] = Field(default=[])
     """further files and folders that a command in the sandbox may read"""
 
     @model_validator(mode="before")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -87,8 +89,13 @@ def help_text(command: str, about: str, source: Source) -> str:
     """Usage, the purpose of the command, its groups with their presets, and its options."""
     with composer(source) as composing:
         groups = composing.vocabulary().groups
-    width = max(map(len, groups), default=0)
-    lines = [f"  {group:<{width}}  {', '.join(choices)}" for group, choices in groups.items()]
+    width, columns = max(map(len, groups), default=0), shutil.get_terminal_size().columns - 2
+    lines = [
+        textwrap.fill(
+            f"  {group:<{width}}  {', '.join(choices)}", columns, subsequent_indent=" " * (width + 4)
+        )
+        for group, names in groups.items()
+    ]
     schema = "" if source.primary == "train" else f" {source.primary}"
     return "\n".join(
         [

@@ -113,7 +113,7 @@ class Algorithm(Block):
     """change of the adaptive coefficient in a step"""
     top_entropy_fraction: PositiveShare = 1.0
     """learn only from this share of the tokens, those of highest entropy"""
-    params: dict[str, dict[str, Any]] = Field({})
+    params: dict[str, dict[str, Any]] = Field(default={})
     """further arguments by function: params.gigpo.step_weight=0.5"""
     kl: KL = KL()
     selection: SelectionConfig = SelectionConfig()

@@ -105,7 +105,7 @@ def _bare_word(word: str, vocabulary: Vocabulary) -> str:
 
 
 def _unreadable(word: str, name: str, value: str) -> str:
-    if not value or not _is_name(name):
+    if not value or not all(map(str.isidentifier, re.split(r"[./]", name.lstrip("+~")))):
         return f"{word}: cannot be read; settings are written like rollout.samples=8 or algorithm=grpo"
     quoted = _quoted(value)
     if value[0] == "[" and value[-1] == "]":
@@ -136,10 +136,6 @@ def quote(value: Any) -> str:
 def _escaped(text: str) -> str:
     """Escape a dictionary key, which Hydra does not let us quote."""
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
-
-
-def _is_name(name: str) -> bool:
-    return all(part.isidentifier() for part in name.lstrip("+~").replace("/", ".").split("."))
 
 
 def _problem(override: Override, vocabulary: Vocabulary, *, sweep: bool) -> str | None:

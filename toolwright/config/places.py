@@ -35,7 +35,7 @@ class ActorsConfig(Block):
     """CPUs of each; null: as many as fit, at most 1"""
     gpus: NonNegativeFloat | None = None
     """GPUs of each; null: depends on the cluster"""
-    labels: dict[str, str] = Field({})
+    labels: dict[str, str] = Field(default={})
     """only on nodes with these Ray labels"""
 
 

@@ -42,7 +42,7 @@ class TaskConfig(Block):
 
     name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = "arithmetic"
     """a built-in task, `file`, or path.py:name"""
-    params: dict[str, Any] = Field({})
+    params: dict[str, Any] = Field(default={})
     """settings of that task, such as its difficulty"""
     train: str | list[str] | None = None
     """`file`: Parquet or JSON lines with the training tasks; a list for several files"""
@@ -98,7 +98,7 @@ class Model(Block):
     """without a path: key-value heads"""
     ffn: PositiveInt = 256
     """without a path: width of the feed-forward"""
-    config: dict[str, Any] = Field({})
+    config: dict[str, Any] = Field(default={})
     """replaces values of config.json: config.max_position_embeddings=32768; without a path:
     tie_word_embeddings and qk_norm, both true by default"""
     context: PositiveInt | Auto = "auto"
@@ -157,7 +157,7 @@ class EngineConfig(Block):
     """`http`: the server's address, http://host:port"""
     tensor_parallel_size: PositiveInt = 1
     """`vllm`: GPUs that share one model"""
-    params: dict[str, Any] = Field({})
+    params: dict[str, Any] = Field(default={})
     """`vllm`: further arguments of its engine; `http`: api_key_env, model, retries; `native`: page_tokens,
     cache_tokens"""
 
@@ -180,7 +180,7 @@ class RolloutConfig(Block):
     """0: no limit"""
     max_tokens: PositiveInt | Auto = "auto"
     """new tokens in a turn; auto: 256, or what the longest prompt leaves"""
-    stop: list[str] = Field([])
+    stop: list[str] = Field(default=[])
     """strings that end a turn"""
     max_turns: PositiveInt = 8
     """turns an attempt may take"""
@@ -196,7 +196,7 @@ class RolloutConfig(Block):
     """pause before a retry, doubled each time, because a server may be restarting"""
     call_format: Annotated[str, Registered("call format", "toolwright.agents.formats")] = "auto"
     """how calls are written; auto: as in the chat template, otherwise tags"""
-    call_params: dict[str, Any] = Field({})
+    call_params: dict[str, Any] = Field(default={})
     """settings of that format: call_params.call=search for <search>; near_misses=explain, map or ignore: what
     to do with calls by other names or in other formats; result_characters: limit for a tool's result;
     response_tokens: limit for an attempt after its prompt"""
@@ -209,7 +209,7 @@ class RolloutConfig(Block):
     """tokens of a tool's result; a longer one keeps its head and tail"""
     tool_timeout_s: PositiveFloat = 30.0
     """time limit for one call"""
-    template: dict[str, Any] = Field({})
+    template: dict[str, Any] = Field(default={})
     """further arguments of the chat template: template.enable_thinking=false"""
 
     @property
@@ -223,10 +223,10 @@ class Reward(Block):
 
     function: Annotated[str | None, Registered("scorer", "toolwright.rewards.builtin")] = None
     """a registered scorer, path.py:name or package.module:name; null: the task's own"""
-    parts: dict[str, float] = Field({})
+    parts: dict[str, float] = Field(default={})
     """a weighted sum instead: weights by scorer, `task` for the task's own; other names need
     params.NAME.function"""
-    params: dict[str, dict[str, Any]] = Field({})
+    params: dict[str, dict[str, Any]] = Field(default={})
     """settings by scorer: params.gsm8k.strict=true"""
     timeout_s: PositiveFloat = 30.0
     """time limit for one score"""
@@ -275,7 +275,7 @@ class Evaluation(Block):
     """attempts at each held-out task"""
     temperature: NonNegativeFloat = 0.0
     """0 always takes the likeliest token"""
-    sampling: dict[Literal["top_p", "top_k"], float] = Field({})
+    sampling: dict[Literal["top_p", "top_k"], float] = Field(default={})
     """top_p and top_k of evaluation, instead of rollout's"""
 
 
@@ -336,7 +336,7 @@ class Config(CommandConfig):
     model: Model = Model()
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()
-    tools: dict[str, Any] = Field({})
+    tools: dict[str, Any] = Field(default={})
     """tools that the policy can call, by name, with their settings"""
     tool_config_path: str | None = None
     """a YAML file with such a `tools` block"""
@@ -345,7 +345,7 @@ class Config(CommandConfig):
     update: Update = Update()
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
-    trackers: Trackers = Field({})
+    trackers: Trackers = Field(default={})
     """trackers that show the run: wandb, tensorboard, …, each with its settings"""
     runtime: Runtime = Runtime()
 
@@ -407,7 +407,7 @@ class DataConfig(CommandConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
     )
-    trackers: Trackers = Field({})
+    trackers: Trackers = Field(default={})
     """as in `train`"""
 
 
@@ -424,7 +424,7 @@ class SupervisedConfig(DataConfig):
     """what tries tasks; the native one alone"""
     reward: Reward = Reward()
     """as in `train`: who says what is solved"""
-    tools: dict[str, Any] = Field({})
+    tools: dict[str, Any] = Field(default={})
     """as in `train`: the tools that demonstrations call"""
     tool_config_path: str | None = None
     """a YAML file with such a `tools` block"""
