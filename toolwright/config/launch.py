@@ -90,11 +90,10 @@ def help_text(command: str, about: str, source: Source) -> str:
     with composer(source) as composing:
         groups = composing.vocabulary().groups
     width, columns = max(map(len, groups), default=0), shutil.get_terminal_size().columns - 2
+    indent = " " * (width + 4)
     lines = [
-        textwrap.fill(
-            f"  {group:<{width}}  {', '.join(choices)}", columns, subsequent_indent=" " * (width + 4)
-        )
-        for group, names in groups.items()
+        textwrap.fill(f"  {group:<{width}}  {', '.join(choices)}", columns, subsequent_indent=indent)
+        for group, choices in groups.items()
     ]
     schema = "" if source.primary == "train" else f" {source.primary}"
     return "\n".join(
