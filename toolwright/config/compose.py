@@ -41,13 +41,7 @@ from toolwright.config.origin import (
     origins_of,
 )
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
-from toolwright.config.schema import (
-    CommandConfig,
-    Config,
-    RewardModelConfig,
-    RunConfig,
-    SupervisedConfig,
-)
+from toolwright.config.schema import CommandConfig, Config, RewardModelConfig, RunConfig, SupervisedConfig
 from toolwright.config.validate import format_problems, validate
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError, nearest
