@@ -27,7 +27,6 @@ class Block(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
         coerce_numbers_to_str=True,  # YAML reads `name: 2024` as a number
-        use_attribute_docstrings=True,  # the text below a key describes it
     )
 
     @field_validator("*", mode="before")
