@@ -173,6 +173,8 @@ def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert printed.startswith(f"usage: toolwright {name}")
     assert "Examples:" in printed
     assert "small, tiny" in printed
+    presets = printed.partition("Config groups")[2].partition("Options:")[0]
+    assert max(map(len, presets.splitlines()), default=0) <= 80
     assert "--explain" in printed
 
 

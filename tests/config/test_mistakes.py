@@ -30,7 +30,7 @@ FORM = "settings are written like rollout.samples=8 or algorithm=grpo"
             "rollout.max_tokens=true": "expected a positive integer or auto, found true",
             "train.steps=null": "expected a positive integer, found null",
             "checkpoint.keep=": "expected a positive integer, found ''",
-            "run.threads=0": "expected an integer ≥ 1 or null, found 0",
+            "run.threads=0": "expected a positive integer or null, found 0",
             "rollout.top_p=1.5": "expected a number > 0 and ≤ 1, found 1.5",
             "update.policy.lr=nan": "expected a positive number or auto, found nan",
             "update.policy.betas=[0.9]": "expected a list of 2 numbers, found [0.9]",

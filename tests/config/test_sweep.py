@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from toolwright.cli.eval import Start
 from toolwright.config.compose import Source
-from toolwright.config.launch import _Begin, _Job, launch
+from toolwright.config.launch import _begin, _Job, launch
 from toolwright.failures import UserError
 
 
@@ -106,8 +107,10 @@ def test_a_bug_in_a_job_is_no_mistake_of_the_users() -> None:
 
 
 def test_a_job_can_be_sent_to_another_process() -> None:
-    job = _Job(Source("eval"), _Begin(Start(as_json=True)), "now", numbered=True)
-    assert pickle.loads(pickle.dumps(job)) == job
+    job = _Job(Source("eval"), partial(_begin, Start(as_json=True)), "now", numbered=True)
+    sent = pickle.loads(pickle.dumps(job))
+    assert (sent.source, sent.stamp, sent.numbered) == (job.source, job.stamp, job.numbered)
+    assert (sent.work.func, sent.work.args) == (_begin, (Start(as_json=True),))
 
 
 def test_one_run_leaves_nothing_and_keeps_the_working_directory(started: Recorder, folder: Path) -> None:

@@ -45,6 +45,9 @@ def test_a_run_is_reported_with_its_settings_and_where_they_came_from(page: Serv
     assert config["train.steps"] == {"key": "train.steps", "value": 3, "origin": "command line"}
     assert config["run.dir"]["origin"] == "preset"  # the test's own folder, not the schema's
     assert config["eval.samples"]["origin"] == "default"
+    # task=reverse chooses a preset; task.params.max_length=3 sets a key.
+    origins = [config[f"task.{key}"]["origin"] for key in ("name", "order", "params.max_length")]
+    assert origins == ["preset", "default", "command line"]
     assert ["task", config["task.name"]["value"]] in told["facts"]
     assert "run folder" in told["log"]
     assert told["command"].startswith("# ")

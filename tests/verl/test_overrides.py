@@ -77,6 +77,8 @@ def test_a_line_with_images_is_translated(line: Line) -> None:
         ("data.train_bach_size=3", "not a key of verl's; did you mean data.train_batch_size?"),
         ("+trainer.foo=1", "trainer.foo=1: not a key of verl's"),
         ("actor_rollout_ref.rollout.lr=1", "did you mean actor_rollout_ref.actor.optim.lr?"),
+        ("actor_rollout_ref.rollout.action_stop_tokens=a", "verl has no similar key"),
+        ("actor_rollout_ref.agent.max_turns=5", "verl-tool's loop asks its own tool server"),
         ("actor_rollout_ref.actor=1", "a block of keys, not a value"),
         ("grpo", "grpo: not a key=value"),
         ("data.seed=1,2", "several values"),
@@ -108,6 +110,8 @@ def test_an_override_without_an_equivalent_is_a_problem(line: Line, word: str, m
         ("actor_rollout_ref.rollout.calculate_log_probs=True", "always kept"),
         ("trainer.logger=['console','clearml']", "there is no tracker clearml"),
         ("hydra.run.dir=out", "not used"),
+        ("hydra.run.dir=<your folder>", "not used"),  # which Hydra's grammar cannot read
+        ("actor_rollout_ref.ref.param_offload=False", "not available yet"),
         ("~data.seed", "as if it were not set"),
         ("actor@actor_rollout_ref.actor=megatron_actor", "which of verl's engines"),
         ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4", "how ranks share a model"),

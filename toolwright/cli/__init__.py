@@ -29,6 +29,11 @@ Train language-model agents to use tools by reinforcement learning.
 Commands:
 {commands}
 
+First steps, which take a minute on a laptop:
+  toolwright sft task=sort steps=60 run.name=warm
+  toolwright train task=sort model.path=runs/warm/model run.name=sorted
+  toolwright view sorted
+
 `toolwright COMMAND --help` shows the options of a command; `toolwright --version` prints the version.
 """
 

@@ -71,7 +71,8 @@ def _completions(command: str, text: str, actions: list[str]) -> Completions:
     """`text`: the help of the command, or of its action."""
     keys, values = _settings(command) if "key=value" in text else ([], [])
     names_a_run = bool(re.search(r"\bRUN\b", text)) and not actions
-    return Completions([*actions, *_options(text), *keys], values, names_a_run)
+    options = sorted({*_OPTION.findall(text), "--help"})
+    return Completions([*actions, *options, *keys], values, names_a_run)
 
 
 def _help(*words: str) -> str:
@@ -80,10 +81,6 @@ def _help(*words: str) -> str:
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit, UserError):
         load_object(commands()[words[0]])([*words[1:], "--help"])
     return said.getvalue()
-
-
-def _options(text: str) -> list[str]:
-    return sorted({*_OPTION.findall(text), "--help"})
 
 
 def _settings(command: str) -> tuple[list[str], list[str]]:
@@ -107,8 +104,7 @@ def _settings(command: str) -> tuple[list[str], list[str]]:
 def _cases(found: dict[str, Completions]) -> str:
     lines = ['    case "$said" in']
     for name, one in found.items():
-        lines.append(f"        {shlex.quote(name)})")
-        lines.append(f"            listed={shlex.quote(' '.join(one.words))}")
+        lines += [f"        {shlex.quote(name)})", f"            listed={shlex.quote(' '.join(one.words))}"]
         lines.append(f"            values={shlex.quote(' '.join(one.values))}")
         if one.runs:
             lines.append('            listed="$listed $(_toolwright_runs)"')

@@ -22,22 +22,19 @@ if TYPE_CHECKING:
     from toolwright.trainer.forecast import Forecast
 
 GIB = 1 << 30
-DEFAULTS: dict[str, str | int | float] = {
-    "model": "", "gpus": 1, "gpu": "h200", "memory": 0.0, "rank": 16,
-    "context": 4_096, "prompts": 64, "samples": 16, "prompt": 512, "answer": 1_024, "slots": 256,
-}  # fmt: skip
-MEANING = {
-    "model": "a size (0.5b 1.5b 3b 7b 14b 32b 72b 30b-a3b) or a folder",
-    "gpus": "how many GPUs; with several, some learn and the others sample",
-    "gpu": "the kind of GPU: {gpus}",
-    "memory": "gigabytes of each; by default what such a GPU has",
-    "rank": "the rank of the adapter",
-    "context": "tokens of the longest sequence",
-    "prompts": "tasks a step",
-    "samples": "attempts at each",
-    "prompt": "tokens of a prompt, on average",
-    "answer": "tokens of all turns of an attempt, on average",
-    "slots": "sequences generated side by side on a GPU",
+# Each key with its default and what it means.
+KEYS: dict[str, tuple[str | int | float, str]] = {
+    "model": ("", "a size (0.5b 1.5b 3b 7b 14b 32b 72b 30b-a3b) or a folder"),
+    "gpus": (1, "how many GPUs; with several, some learn and the others sample"),
+    "gpu": ("h200", f"the kind of GPU: {', '.join(GPUS)}"),
+    "memory": (0.0, "gigabytes of each; by default what such a GPU has"),
+    "rank": (16, "the rank of the adapter"),
+    "context": (4_096, "tokens of the longest sequence"),
+    "prompts": (64, "tasks a step"),
+    "samples": (16, "attempts at each"),
+    "prompt": (512, "tokens of a prompt, on average"),
+    "answer": (1_024, "tokens of all turns of an attempt, on average"),
+    "slots": (256, "sequences generated side by side on a GPU"),
 }
 
 
@@ -104,14 +101,14 @@ def _gib(parts: dict[str, int]) -> str:
 
 
 def _read(argv: list[str]) -> dict[str, str | int | float]:
-    given = dict(DEFAULTS)
+    given = {key: default for key, (default, _) in KEYS.items()}
     for word in argv:
         key, equals, value = word.partition("=")
         if not equals:
             raise UserError(f"{word}: expected KEY=VALUE, such as model=7b")
-        if key not in DEFAULTS:
-            raise UserError(f"{word}: unknown key; {nearest(key, DEFAULTS)}")
-        kind = type(DEFAULTS[key])
+        if key not in KEYS:
+            raise UserError(f"{word}: unknown key; {nearest(key, KEYS)}")
+        kind = type(given[key])
         try:
             given[key] = kind(value.replace("_", "") if kind is not str else value)
         except ValueError:
@@ -125,7 +122,7 @@ def _read(argv: list[str]) -> dict[str, str | int | float]:
 
 def _help() -> str:
     keys = "\n".join(
-        f"  {key:<8} {MEANING[key].format(gpus=', '.join(GPUS))}" + (f" ({default})" if default else "")
-        for key, default in DEFAULTS.items()
+        f"  {key:<8} {meaning}" + (f" ({default})" if default else "")
+        for key, (default, meaning) in KEYS.items()
     )
     return f"usage: toolwright plan model=NAME [KEY=VALUE …]\n\n{__doc__}\nKeys:\n{keys}"

@@ -57,37 +57,27 @@ def _run(name: str, settings: Sequence[str], *, dry: bool) -> int:
     for_start, for_train = _shared(settings, start, train)
     own = [word for word in for_train if not word.startswith("run.name=")]
     called = next((word.partition("=")[2] for word in for_train if word.startswith("run.name=")), name)
-    for_start = [
-        *(w for w in for_start if not w.startswith(("run.name=", "run.resume="))),
-        f"run.name={called}{START}",
-    ]
+    for_start = [w for w in for_start if not w.startswith(("run.name=", "run.resume="))]
+    for_start.append(f"run.name={called}{START}")
     begun = resolve(start, for_start).config
     assert isinstance(begun, SupervisedConfig)
     model = Path(begun.run.dir) / f"{called}{START}" / "model"
-    for_train = [
-        *(w for w in own if not w.startswith("model.path=")),
-        f"run.name={called}",
-        f"model.path={model}",
-    ]
+    for_train = [w for w in own if not w.startswith("model.path=")]
+    for_train += [f"run.name={called}", f"model.path={model}"]
     resolve(train, for_train)  # a mistake is heard of before the first of the two has run
     commands = [["sft", *start.flags, *for_start], ["train", *train.flags, *for_train]]
     for command in commands:
         print(shlex.join(["toolwright", *command]), flush=True)
     if dry:
         return 0
-    return _both(commands, model)
-
-
-def _both(commands: Sequence[Sequence[str]], model: Path) -> int:
-    from toolwright.cli import main as run
-
-    start, train = commands
     if model.is_dir():
         print(f"the cold start is done: {model}", flush=True)
     # In a process of its own, which leaves nothing of its memory on the GPU.
-    elif status := subprocess.run([sys.executable, "-m", "toolwright", *start]).returncode:
+    elif status := subprocess.run([sys.executable, "-m", "toolwright", *commands[0]]).returncode:
         return status
-    return run(list(train))
+    from toolwright.cli import main as run
+
+    return run(commands[1])
 
 
 def _shared(words: Sequence[str], start: Source, train: Source) -> tuple[list[str], list[str]]:

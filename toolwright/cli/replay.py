@@ -185,18 +185,14 @@ def _show(found: ReplayedStep, *, full: bool) -> None:
         console.print(line)
     if found.after.update:
         console.print()
-        console.print(_update_table(found))
+        table = plain_table("update", "recorded>", "the run's own, again>", "replayed>")
+        columns = (found.recorded, found.before.update, found.after.update)
+        for name in SHOWN:
+            if any(name in column for column in columns):
+                table.add_row(name, *(_number(column.get(name), "-") for column in columns))
+        console.print(table)
     for note in found.notes:
         console.print(Text(note, style="dim"))
-
-
-def _update_table(found: ReplayedStep) -> Any:
-    table = plain_table("update", "recorded>", "the run's own, again>", "replayed>")
-    columns = (found.recorded, found.before.update, found.after.update)
-    for name in SHOWN:
-        if any(name in column for column in columns):
-            table.add_row(name, *(_number(column.get(name), "-") for column in columns))
-    return table
 
 
 def _number(value: float | None, missing: str) -> str:
@@ -210,10 +206,6 @@ def _as_json(found: ReplayedStep) -> dict[str, Any]:
             {**asdict(one), "rewarded": one.rewarded, "turned": one.turned, "selected": one.selected}
             for one in every
         ],
-        "update": {
-            "recorded": found.recorded,
-            "own": found.before.update,
-            "replayed": found.after.update,
-        },
+        "update": {"recorded": found.recorded, "own": found.before.update, "replayed": found.after.update},
         "notes": found.notes,
     }

@@ -93,9 +93,8 @@ def _list(arguments: argparse.Namespace) -> None:
             f"{duration(max(0.0, time.time() - state.updated))} ago",
         )
     make_console().print(table)
-    for state, _ in states:
-        if state.problem:
-            make_console().print(Text(visible(state.problem), style="red"))
+    for problem in (state.problem for state, _ in states if state.problem):
+        make_console().print(Text(visible(problem), style="red"))
 
 
 def _compare(arguments: argparse.Namespace) -> None:

@@ -14,7 +14,6 @@ from toolwright.cli import CommandParser
 from toolwright.failures import UserError, nearest
 from toolwright.observe import attempt, rollouts
 from toolwright.observe.console import make_console
-from toolwright.observe.listing import list_attempts, list_groups, list_steps, show_attempts
 from toolwright.trajectory import as_groups
 
 if TYPE_CHECKING:
@@ -94,11 +93,9 @@ def find_run(name: str) -> Path:
 def _step(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> int:
     step = max(files) if arguments.step is None else int(arguments.step)
     if step not in files:
-        kept = (
-            ", ".join(map(str, files))
-            if len(files) <= 12
-            else f"{len(files)} from {min(files)} to {max(files)}"
-        )
+        kept = ", ".join(map(str, files))
+        if len(files) > 12:
+            kept = f"{len(files)} from {min(files)} to {max(files)}"
         raise UserError(f"{run} keeps no rollouts of step {step}; its steps: {kept}")
     return step
 
@@ -110,6 +107,7 @@ def _show(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> N
     from toolwright.observe.attempt_filter import AttemptFilter
     from toolwright.observe.attempt_index import read_index
     from toolwright.observe.export import print_json_lines, selected, write_export
+    from toolwright.observe.listing import list_attempts, list_groups, list_steps, show_attempts
 
     console, full, where = make_console(), arguments.full, arguments.where
     picks = arguments.group is not None or arguments.best or arguments.worst
@@ -154,16 +152,9 @@ def _extreme(table: AttemptTable, places: Array, step: int, *, worst: bool) -> A
     return places[[at]]
 
 
-def _group_name(known: Iterable[str], name: str, step: int) -> str:
-    names = list(known)
-    if name in names:
-        return name
-    matches = [one for one in names if one.startswith(name)]
+def _group_name(names: Iterable[str], name: str, step: int) -> str:
+    matches = [one for one in names if one == name] or [one for one in names if one.startswith(name)]
     if len(matches) == 1:
         return matches[0]
-    found = (
-        f"{len(matches)} groups of step {step} start with {name!r}"
-        if matches
-        else f"no group {name!r} in step {step}"
-    )
-    raise UserError(f"{found}; {nearest(name, names)}")
+    found = f"{len(matches)} groups of step {step} start with {name!r}"
+    raise UserError(f"{found if matches else f'no group {name!r} in step {step}'}; {nearest(name, names)}")

@@ -15,30 +15,27 @@ class AgentProgram(Block):
     """A program that attempts tasks: set one of `command`, `function` and `url`. The program asks the policy
     through OpenAI's or Anthropic's protocol, at an address and with a key that each attempt is given."""
 
-    command: str | list[str] | None = Field(
-        default=None, description="a command line; the task is JSON on its standard input"
-    )
-    function: str | None = Field(default=None, description="path.py:name or package.module:name")
-    url: str | None = Field(default=None, description="a service that is sent one POST for each attempt")
-    concurrency: PositiveInt | None = Field(
-        default=None, description="attempts that run at the same time; null: by the kind and the cores"
-    )
-    answer: Literal["output", "transcript"] = Field(
-        default="output", description="what is scored: what it printed or returned, or what the policy said"
-    )
-    sampling: Literal["run", "agent"] = Field(
-        default="run", description="whose temperature, top_p and top_k apply"
-    )
-    model: str = Field(default="policy", description="the model's name in its requests")
-    env: dict[str, str] = Field(default={}, description="further variables of a command's environment")
-    isolation: str = Field(
-        default="none",
-        description="a command in the sandbox: full, available, or layers as `sandbox serve --isolation` "
-        "takes them; none: outside",
-    )
-    readable: list[str] = Field(
-        default=[], description="further files and folders that a command in the sandbox may read"
-    )
+    command: str | list[str] | None = None
+    """a command line; the task is JSON on its standard input"""
+    function: str | None = None
+    """path.py:name or package.module:name"""
+    url: str | None = None
+    """a service that is sent one POST for each attempt"""
+    concurrency: PositiveInt | None = None
+    """attempts that run at the same time; null: by the kind and the cores"""
+    answer: Literal["output", "transcript"] = "output"
+    """what is scored: what it printed or returned, or what the policy said"""
+    sampling: Literal["run", "agent"] = "run"
+    """whose temperature, top_p and top_k apply"""
+    model: str = "policy"
+    """the model's name in its requests"""
+    env: dict[str, str] = Field(default={})
+    """further variables of a command's environment"""
+    isolation: str = "none"
+    """a command in the sandbox: full, available, or layers as `sandbox serve --isolation` takes them; none:
+    outside"""
+    readable: list[str] = Field(default=[])
+    """further files and folders that a command in the sandbox may read"""
 
     @model_validator(mode="before")
     @classmethod

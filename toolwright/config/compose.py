@@ -41,13 +41,7 @@ from toolwright.config.origin import (
     origins_of,
 )
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
-from toolwright.config.schema import (
-    CommandConfig,
-    Config,
-    RewardModelConfig,
-    RunConfig,
-    SupervisedConfig,
-)
+from toolwright.config.schema import CommandConfig, Config, RewardModelConfig, RunConfig, SupervisedConfig
 from toolwright.config.validate import format_problems, validate
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError, nearest
@@ -239,15 +233,10 @@ class Composer:
             raise UserError(f"in the job {' '.join(words)}:\n  {error}") from None
 
     def validate(self, tree: dict[str, Any], layers: ReadLayers, parsed: ParsedOverrides) -> ResolvedConfig:
-        origins = Origins(lambda: origins_of(layers(), parsed.overrides))
+        origin = Origins(lambda: origins_of(layers(), parsed.overrides))
         schema = self.source.schema
-        config = validate(
-            schema,
-            _without_foreign_blocks(tree, layers, schema),
-            origin=origins.origin,
-            also=parsed.problems,
-        )
-        return ResolvedConfig(config, origins)
+        own = _without_foreign_blocks(tree, layers, schema)
+        return ResolvedConfig(validate(schema, own, origin=origin, also=parsed.problems), origin)
 
     def compose(self, parsed: ParsedOverrides, config_name: str = "") -> tuple[dict[str, Any], ReadLayers]:
         """Merge the tree, without validating it; the function reads the layers that it was merged from."""
@@ -284,12 +273,8 @@ class Composer:
         ConfigStore.instance().store(name=RESUMED, node=base)
         tree, composed = self.compose(parsed.as_additions(self.vocabulary().groups), RESUMED)
         # The file was written by the run when it was new, perhaps in another folder.
-        tree["run"] = {
-            **tree.get("run", {}),
-            "resume": True,
-            "name": folder.name,
-            "dir": str(folder.parent),
-        }
+        own = {"resume": True, "name": folder.name, "dir": str(folder.parent)}
+        tree["run"] = {**tree.get("run", {}), **own}
         layers = [
             replace(layer, label=f"file {short_path(file)}") if layer.config == RESUMED else layer
             for layer in composed()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from toolwright.config.block import Block
@@ -21,12 +25,16 @@ class Key:
     path: str
     annotation: Any
     metadata: tuple[Any, ...] = ()
-    description: str = ""
+    owner: Schema | None = None  # the block that has it
 
     @property
     def block(self) -> Schema | None:
         """The schema of a block of keys; None for a value."""
         return self.annotation if _is_block(self.annotation) else None
+
+    @property
+    def description(self) -> str:
+        return _descriptions(self.owner).get(self.path.rpartition(".")[2], "") if self.owner else ""
 
     @property
     def open(self) -> bool:
@@ -50,16 +58,35 @@ class Key:
     @property
     def choices(self) -> list[str]:
         """The words of a `Literal`."""
-        return [str(word) for part in _alternatives(self.annotation) for word in _literals(part)]
+        parts = _alternatives(self.annotation)
+        return [str(word) for part in parts if get_origin(part) is Literal for word in get_args(part)]
 
 
 def every_key(schema: Schema, prefix: str = "") -> Iterator[Key]:
     """All blocks and values in the order of the schema, each block before its keys."""
-    for name, field in schema.model_fields.items():
-        key = Key(f"{prefix}{name}", field.annotation, tuple(field.metadata), field.description or "")
+    for name in schema.model_fields:
+        key = _key(schema, name, f"{prefix}{name}")
         yield key
         if key.block:
             yield from every_key(key.block, key.path + ".")
+
+
+def _key(schema: Schema, name: str, path: str) -> Key:
+    field = schema.model_fields[name]
+    return Key(path, field.annotation, tuple(field.metadata), schema)
+
+
+@functools.cache
+def _descriptions(schema: Schema) -> dict[str, str]:
+    """What each key is for: the text below it, or its `description`. Few commands ask: pydantic's
+    `use_attribute_docstrings` would read the source at every start, which takes 40 ms."""
+    found = {name: field.description or "" for name, field in schema.model_fields.items()}
+    for block in (one for one in reversed(schema.__mro__) if issubclass(one, Block)):
+        (tree,) = ast.parse(inspect.getsource(block)).body
+        for key, text in pairwise(getattr(tree, "body", ())):
+            if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[ast.unparse(key.target)] = " ".join(ast.literal_eval(text.value).split())
+    return found
 
 
 def leaves(schema: Schema) -> list[Key]:
@@ -124,8 +151,7 @@ def _beneath(key: Key, name: str) -> Key | None:
     path = f"{key.path}.{name}" if key.path else name
     block = next((part for part in _alternatives(key.annotation) if _is_block(part)), None)
     if block:
-        field = block.model_fields.get(name)
-        return Key(path, field.annotation, tuple(field.metadata), field.description or "") if field else None
+        return _key(block, name, path) if name in block.model_fields else None
     if key.annotation is Any:
         return Key(path, Any)
     if get_origin(key.annotation) is dict:
@@ -146,10 +172,6 @@ def _alternatives(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         return [part for part in get_args(annotation) if part is not type(None)]
     return [annotation]
-
-
-def _literals(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
@@ -183,9 +205,8 @@ def _number(noun: str, metadata: tuple[Any, ...]) -> str:
     if bounds == [("gt", 0)]:
         return f"a positive {noun}"
     article = "an" if noun == "integer" else "a"
-    return " ".join(
-        [article, noun, " and ".join(f"{signs[name]} {bound}" for name, bound in bounds)]
-    ).rstrip()
+    within = " and ".join(f"{signs[name]} {bound}" for name, bound in bounds)
+    return f"{article} {noun} {within}".rstrip()
 
 
 def _plural(annotation: Any) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,10 +68,7 @@ class LaunchParser(argparse.ArgumentParser):
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         args = self.parse_intermixed_args(argv)
-        for option, instead in {
-            "config_path": "--config-dir",
-            "experimental_rerun": "run.resume=true",
-        }.items():
+        for option, instead in (("config_path", "--config-dir"), ("experimental_rerun", "run.resume=true")):
             if getattr(args, option):
                 raise UserError(f"--{option.replace('_', '-')} is not supported here; use {instead}")
         return args
@@ -89,8 +89,12 @@ def help_text(command: str, about: str, source: Source) -> str:
     """Usage, the purpose of the command, its groups with their presets, and its options."""
     with composer(source) as composing:
         groups = composing.vocabulary().groups
-    width = max(map(len, groups), default=0)
-    lines = [f"  {group:<{width}}  {', '.join(choices)}" for group, choices in groups.items()]
+    width, columns = max(map(len, groups), default=0), shutil.get_terminal_size().columns - 2
+    indent = " " * (width + 4)
+    lines = [
+        textwrap.fill(f"  {group:<{width}}  {', '.join(choices)}", columns, subsequent_indent=indent)
+        for group, choices in groups.items()
+    ]
     schema = "" if source.primary == "train" else f" {source.primary}"
     return "\n".join(
         [
@@ -121,8 +125,8 @@ def launch(
     if args.help:
         print(help_text(usage or command, about, source))
         return 0
-    showing = _Show(explain=args.explain, as_json=args.json, describe_auto=describe_auto)
-    work: Work = showing if start is None or args.dry_run else _Begin(start)
+    showing = partial(_show, explain=args.explain, as_json=args.json, describe_auto=describe_auto)
+    work: Work = showing if start is None or args.dry_run else partial(_begin, start)
     if args.cfg:
         _print_composed(source, args)
     elif args.multirun or MULTIRUN in args.overrides:
@@ -134,25 +138,22 @@ def launch(
     return 0
 
 
-@dataclass(frozen=True)
-class _Show:
-    explain: bool
-    as_json: bool
-    describe_auto: DescribeAuto | None
+def _show(
+    resolved: ResolvedConfig,
+    _: list[str],
+    *,
+    explain: bool,
+    as_json: bool,
+    describe_auto: DescribeAuto | None,
+) -> None:
+    notes = describe_auto(resolved.config) if explain and describe_auto else ()
+    show(resolved, explain=explain, as_json=as_json, notes=notes)
 
-    def __call__(self, resolved: ResolvedConfig, command: list[str]) -> None:
-        notes = self.describe_auto(resolved.config) if self.explain and self.describe_auto else ()
-        show(resolved, explain=self.explain, as_json=self.as_json, notes=notes)
 
-
-@dataclass(frozen=True)
-class _Begin:
-    start: Start | str
-
-    def __call__(self, resolved: ResolvedConfig, command: list[str]) -> object:
-        if isinstance(self.start, str):
-            return load_object(self.start)(resolved.config, command=command)
-        return self.start(resolved.config, command)
+def _begin(start: Start | str, resolved: ResolvedConfig, command: list[str]) -> object:
+    if isinstance(start, str):
+        return load_object(start)(resolved.config, command=command)
+    return start(resolved.config, command)
 
 
 class _JobFailed(Exception):

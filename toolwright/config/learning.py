@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from toolwright.config.block import Auto, Block
+from toolwright.config.block import Auto, Block, PositiveShare, Share
 from toolwright.config.names import Registered
 
 PREFERENCES = "toolwright.algorithms.preferences"
@@ -15,19 +15,17 @@ PREFERENCES = "toolwright.algorithms.preferences"
 class KL(Block):
     """The pull towards the reference: in the reward, in the loss, or nowhere."""
 
-    where: Literal["none", "reward", "loss"] = Field(
-        default="none", description="where the pull towards the reference acts"
-    )
-    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl")] = Field(
-        default="k3",
-        description="k1, abs, k2, k3; with +, the gradient is the KL's in the first update of a step; "
-        "unbiased: in every update",
-    )
-    coef: float = Field(default=0.001, ge=0, description="coefficient of the KL")
-    target: PositiveFloat | None = Field(
-        default=None, description="adapt the coefficient to this KL; null: fixed"
-    )
-    horizon: PositiveInt = Field(default=10_000, description="trajectories over which the coefficient adapts")
+    where: Literal["none", "reward", "loss"] = "none"
+    """where the pull towards the reference acts"""
+    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl")] = "k3"
+    """k1, abs, k2, k3; with +, the gradient is the KL's in the first update of a step; unbiased: in every
+    update"""
+    coef: NonNegativeFloat = 0.001
+    """coefficient of the KL"""
+    target: PositiveFloat | None = None
+    """adapt the coefficient to this KL; null: fixed"""
+    horizon: PositiveInt = 10_000
+    """trajectories over which the coefficient adapts"""
 
     @model_validator(mode="after")
     def _adapts_something(self) -> KL:
@@ -39,44 +37,31 @@ class KL(Block):
 class SelectionConfig(Block):
     """Which groups and trajectories are learned from."""
 
-    dynamic_sampling: bool | Literal["reward"] = Field(
-        default=False,
-        description="DAPO: sample groups again if all attempts are equally right; reward: if all rewards "
-        "are equal, before overlong penalties",
-    )
-    max_rounds: PositiveInt = Field(default=4, description="limit on rounds of sampling in a step")
-    oversample: PositiveInt = Field(
-        default=1,
-        description="GRPO-RoC: sample this many times as many attempts, keep the cleanest right ones; 1: off",
-    )
-    replay: int = Field(
-        default=0,
-        ge=0,
-        description="ARPO: keep a rare success at up to this many tasks, and put it into groups of "
-        "failures; 0: off",
-    )
+    dynamic_sampling: bool | Literal["reward"] = False
+    """DAPO: sample groups again if all attempts are equally right; reward: if all rewards are equal, before
+    overlong penalties"""
+    max_rounds: PositiveInt = 4
+    """limit on rounds of sampling in a step"""
+    oversample: PositiveInt = 1
+    """GRPO-RoC: sample this many times as many attempts, keep the cleanest right ones; 1: off"""
+    replay: NonNegativeInt = 0
+    """ARPO: keep a rare success at up to this many tasks, and put it into groups of failures; 0: off"""
 
 
 class Correction(Block):
     """Importance weights for the gap between sampling and training probabilities."""
 
-    mode: Literal["auto", "none", "truncate", "mask", "reject"] = Field(
-        default="auto",
-        description="auto: truncate, unless the engine computes exactly what the learner does; reject: "
-        "drop whole sequences, weigh the others 1",
-    )
-    level: Literal["token", "sequence", "geometric"] = Field(
-        default="token",
-        description="sequence: the product of its tokens' ratios; geometric: their geometric mean",
-    )
-    low: float = Field(default=0.0, ge=0, description="mask, reject: weights below it are dropped")
-    high: PositiveFloat = Field(
-        default=2.0, description="truncate: the cap; mask, reject: weights above it are dropped"
-    )
-    alarm: PositiveFloat = Field(
-        default=0.05,
-        description="warn if a step's mean |Δ log-probability| is above this, or far above earlier steps",
-    )
+    mode: Literal["auto", "none", "truncate", "mask", "reject"] = "auto"
+    """auto: truncate, unless the engine computes exactly what the learner does; reject: drop whole sequences,
+    weigh the others 1"""
+    level: Literal["token", "sequence", "geometric"] = "token"
+    """sequence: the product of its tokens' ratios; geometric: their geometric mean"""
+    low: NonNegativeFloat = 0.0
+    """mask, reject: weights below it are dropped"""
+    high: PositiveFloat = 2.0
+    """truncate: the cap; mask, reject: weights above it are dropped"""
+    alarm: PositiveFloat = 0.05
+    """warn if a step's mean |Δ log-probability| is above this, or far above earlier steps"""
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Correction:
@@ -90,57 +75,46 @@ class Correction(Block):
 class Algorithm(Block):
     """What turns scores into a gradient."""
 
-    name: str = Field(default="grpo", description="the preset's name, for people to read")
+    name: str = "grpo"
+    """the preset's name, for people to read"""
     adv_estimator: Annotated[str, Registered("advantage estimator", "toolwright.algorithms.advantages")] = (
-        Field(default="grpo", description="what turns rewards into advantages")
+        "grpo"
     )
-    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses", also=(PREFERENCES,))] = Field(
-        default="ppo", description="what turns advantages into a loss for each token"
-    )
-    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = Field(
-        default="token-mean", description="how token losses become one number"
-    )
-    norm_tokens: PositiveInt | None = Field(
-        default=None,
-        description="seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns",
-    )
-    gamma: float = Field(default=1.0, ge=0, le=1, description="discount of later rewards")
-    lam: float = Field(default=1.0, ge=0, le=1, description="λ of generalised advantage estimation")
-    discount_per: Literal["token", "turn"] = Field(
-        default="token", description="where gamma and lam apply: at every token, or at the end of a turn"
-    )
-    step_rewards: bool = Field(
-        default=True,
-        description="put a reward on the last token of the step that earned it; false: all at the end",
-    )
-    normalize_by_std: bool = Field(default=True, description="`grpo`, `grpo_passk`: divide by the deviation")
-    clip_low: float = Field(default=0.2, ge=0, description="clip of the ratio below 1")
-    clip_high: float = Field(default=0.2, ge=0, description="clip of the ratio above 1")
-    clip_c: Annotated[float, Field(gt=1)] | None = Field(
-        default=3.0,
-        description="dual clip: bound of the ratio if the advantage is negative; null: no bound",
-    )
-    clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's value changes")
-    entropy_coef: float = Field(
-        default=0.0, description="coefficient of the entropy bonus; with a target, its first value"
-    )
-    entropy_target: PositiveFloat | None = Field(
-        default=None,
-        description="adapt the bonus to keep the mean entropy of a token at this value; null: fixed "
-        "coefficient",
-    )
-    entropy_delta: PositiveFloat = Field(
-        default=0.005, description="change of the adaptive coefficient in a step"
-    )
-    top_entropy_fraction: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="learn only from this share of the tokens, those of highest entropy",
-    )
-    params: dict[str, dict[str, Any]] = Field(
-        default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
-    )
+    """what turns rewards into advantages"""
+    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses", also=(PREFERENCES,))] = "ppo"
+    """what turns advantages into a loss for each token"""
+    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = "token-mean"
+    """how token losses become one number"""
+    norm_tokens: PositiveInt | None = None
+    """seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns"""
+    gamma: Share = 1.0
+    """discount of later rewards"""
+    lam: Share = 1.0
+    """λ of generalised advantage estimation"""
+    discount_per: Literal["token", "turn"] = "token"
+    """where gamma and lam apply: at every token, or at the end of a turn"""
+    step_rewards: bool = True
+    """put a reward on the last token of the step that earned it; false: all at the end"""
+    normalize_by_std: bool = True
+    """`grpo`, `grpo_passk`: divide by the deviation"""
+    clip_low: NonNegativeFloat = 0.2
+    """clip of the ratio below 1"""
+    clip_high: NonNegativeFloat = 0.2
+    """clip of the ratio above 1"""
+    clip_c: Annotated[float, Field(gt=1)] | None = 3.0
+    """dual clip: bound of the ratio if the advantage is negative; null: no bound"""
+    clip_value: PositiveFloat = 0.2
+    """clip of the critic's value changes"""
+    entropy_coef: float = 0.0
+    """coefficient of the entropy bonus; with a target, its first value"""
+    entropy_target: PositiveFloat | None = None
+    """adapt the bonus to keep the mean entropy of a token at this value; null: fixed coefficient"""
+    entropy_delta: PositiveFloat = 0.005
+    """change of the adaptive coefficient in a step"""
+    top_entropy_fraction: PositiveShare = 1.0
+    """learn only from this share of the tokens, those of highest entropy"""
+    params: dict[str, dict[str, Any]] = Field(default={})
+    """further arguments by function: params.gigpo.step_weight=0.5"""
     kl: KL = KL()
     selection: SelectionConfig = SelectionConfig()
     correction: Correction = Correction()
@@ -187,38 +161,36 @@ class Algorithm(Block):
 
 
 class OptimizerConfig(Block):
-    lr: PositiveFloat | Auto = Field(
-        default=1e-3,
-        description="learning rate; auto: depends on the number of parameters, and on whether an adapter "
-        "is trained",
-    )
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="betas of AdamW")
-    weight_decay: float = Field(default=0.0, ge=0, description="weight decay of AdamW")
-    warmup_steps: int = Field(default=0, ge=0, description="updates over which the rate rises to lr")
-    decay: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="how the rate falls until the end"
-    )
-    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a share of lr")
-    max_grad_norm: PositiveFloat = Field(default=1.0, description="clip of the gradient's norm")
+    lr: PositiveFloat | Auto = 1e-3
+    """learning rate; auto: depends on the number of parameters, and on whether an adapter is trained"""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """betas of AdamW"""
+    weight_decay: NonNegativeFloat = 0.0
+    """weight decay of AdamW"""
+    warmup_steps: NonNegativeInt = 0
+    """updates over which the rate rises to lr"""
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    """how the rate falls until the end"""
+    min_lr_ratio: Share = 0.0
+    """where decay ends, as a share of lr"""
+    max_grad_norm: PositiveFloat = 1.0
+    """clip of the gradient's norm"""
 
 
 class Update(Block):
     """How one step's trajectories become optimiser updates: epochs × minibatches of them."""
 
-    epochs: PositiveInt = Field(default=1, description="passes over a step's trajectories")
-    minibatches: PositiveInt = Field(default=1, description="updates in one such pass")
-    micro_tokens: PositiveInt | None = Field(
-        default=None,
-        description="tokens in one forward pass of a rank, padding included; null: as many as memory "
-        "holds, on a CPU at most 16,384",
-    )
-    optimizer_state: Literal["auto", "float32", "int8", "host"] = Field(
-        default="auto",
-        description="precision of the two moments of AdamW; host: sharded state and weights stay in main "
-        "memory between uses; auto: float32, or int8 if memory is short",
-    )
+    epochs: PositiveInt = 1
+    """passes over a step's trajectories"""
+    minibatches: PositiveInt = 1
+    """updates in one such pass"""
+    micro_tokens: PositiveInt | None = None
+    """tokens in one forward pass of a rank, padding included; null: as many as memory holds, on a CPU at most
+    16,384"""
+    optimizer_state: Literal["auto", "float32", "int8", "host"] = "auto"
+    """precision of the two moments of AdamW; host: sharded state and weights stay in main memory between
+    uses; auto: float32, or int8 if memory is short"""
     policy: OptimizerConfig = OptimizerConfig(lr="auto")
     critic: OptimizerConfig = OptimizerConfig(lr="auto")
-    critic_warmup: int = Field(
-        default=0, ge=0, description="number of first steps in which only the critic learns"
-    )
+    critic_warmup: NonNegativeInt = 0
+    """number of first steps in which only the critic learns"""

@@ -48,7 +48,7 @@ class Origins:
     def stated(self) -> Mapping[str, str]:
         return self.read()
 
-    def origin(self, key: str) -> str:
+    def __call__(self, key: str) -> str:
         """The origin of a value, or of the first stated key of a block."""
         if key in self.stated:
             return self.stated[key]
@@ -60,10 +60,7 @@ class ResolvedConfig:
     """A valid configuration and the origin of each value."""
 
     config: Block
-    origins: Origins
-
-    def origin(self, key: str) -> str:
-        return self.origins.origin(key)
+    origin: Origins
 
 
 def open_source(provider: str, url: str) -> ConfigSource:
@@ -117,11 +114,8 @@ def origins_of(layers: Sequence[ConfigLayer], overrides: Sequence[Override]) -> 
     for override in overrides:
         key, value = override.key_or_group, override.value()
         if override.is_delete():
-            origins = {
-                path: label
-                for path, label in origins.items()
-                if path != key and not path.startswith(key + ".")
-            }
+            kept = (path for path in origins if path != key and not path.startswith(key + "."))
+            origins = {path: origins[path] for path in kept}
         elif isinstance(value, dict):
             origins.update({path: "command line" for path, _ in flatten({key: value})})
         else:

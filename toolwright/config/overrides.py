@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import (
-    ChoiceSweep,
-    Glob,
-    Override,
-    Quote,
-    QuotedString,
-)
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from toolwright.config.keys import Key, Schema, every_key, find, format_value
@@ -72,7 +66,8 @@ def parse(words: Sequence[str], vocabulary: Vocabulary, *, sweep: bool) -> Parse
             parsed.problems.append(override)
             continue
         name = override.key_or_group
-        problem = _twice(seen.get(name), word) or _problem(override, vocabulary, sweep=sweep)
+        twice = f"{word}: set twice, first as {seen[name]}; remove one of them" if name in seen else None
+        problem = twice or _problem(override, vocabulary, sweep=sweep)
         if not override.is_delete():  # `~tools tools={a: {}}` takes the place of a preset's
             seen.setdefault(name, word)
         if problem:
@@ -110,13 +105,12 @@ def _bare_word(word: str, vocabulary: Vocabulary) -> str:
 
 
 def _unreadable(word: str, name: str, value: str) -> str:
-    if not value or not _is_name(name):
+    if not value or not all(map(str.isidentifier, re.split(r"[./]", name.lstrip("+~")))):
         return f"{word}: cannot be read; settings are written like rollout.samples=8 or algorithm=grpo"
+    quoted = _quoted(value)
     if value[0] == "[" and value[-1] == "]":
-        items = ",".join(_quoted(item.strip()) for item in value[1:-1].split(","))
-        corrected = shlex.quote(f"{name}=[{items}]")
-    else:
-        corrected = shlex.quote(f"{name}={_quoted(value)}")
+        quoted = f"[{','.join(_quoted(item.strip()) for item in value[1:-1].split(','))}]"
+    corrected = shlex.quote(f"{name}={quoted}")
     return f"{word}: the value cannot be read; close every bracket and quote text: {corrected}"
 
 
@@ -144,20 +138,13 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
 
 
-def _is_name(name: str) -> bool:
-    return all(part.isidentifier() for part in name.lstrip("+~").replace("/", ".").split("."))
-
-
-def _twice(before: str | None, word: str) -> str | None:
-    return f"{word}: set twice, first as {before}; remove one of them" if before else None
-
-
 def _problem(override: Override, vocabulary: Vocabulary, *, sweep: bool) -> str | None:
     word = override.input_line or ""
     name = override.key_or_group
     if override.is_sweep_override() and not sweep:
+        key, _, values = word.partition("=")
         return (
-            f"{word}: several values; add --multirun for a run of each, or write a list as {_as_list(word)}"
+            f"{word}: several values; add --multirun for a run of each, or write a list as {key}=[{values}]"
         )
     if name == "hydra" or name.startswith("hydra."):
         return None
@@ -195,11 +182,6 @@ def _preset_problem(override: Override, vocabulary: Vocabulary, choices: Sequenc
             hint = f"did you mean {group}={close[0]}? Known" if close else "known"
             return f"{word}: unknown preset {format_value(name)!r}; {hint}: {known}"
     return None
-
-
-def _as_list(word: str) -> str:
-    name, _, value = word.partition("=")
-    return f"{name}=[{value}]"
 
 
 def _for_hydra(override: Override, vocabulary: Vocabulary) -> list[Override]:

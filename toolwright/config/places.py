@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from toolwright.config.block import Block
 
@@ -12,9 +12,12 @@ from toolwright.config.block import Block
 class RankLayout(Block):
     """How ranks divide the learner's work."""
 
-    data: PositiveInt = Field(default=1, description="sequences are divided among so many")
-    sequence: PositiveInt = Field(default=1, description="the tokens of a pass are divided among so many")
-    tensor: PositiveInt = Field(default=1, description="every matrix is divided among so many")
+    data: PositiveInt = 1
+    """sequences are divided among so many"""
+    sequence: PositiveInt = 1
+    """the tokens of a pass are divided among so many"""
+    tensor: PositiveInt = 1
+    """every matrix is divided among so many"""
 
     @property
     def size(self) -> int:
@@ -25,38 +28,34 @@ class RankLayout(Block):
         return " × ".join(f"{name} {count}" for name, count in named.items()) or "data 1"
 
 
-class RanksConfig(Block):
+class ActorsConfig(Block):
+    """What each process of a role takes."""
+
+    cpus: PositiveFloat | None = None
+    """CPUs of each; null: as many as fit, at most 1"""
+    gpus: NonNegativeFloat | None = None
+    """GPUs of each; null: depends on the cluster"""
+    labels: dict[str, str] = Field(default={})
+    """only on nodes with these Ray labels"""
+
+
+class RanksConfig(ActorsConfig):
     """The policy's place; reference and critic are placed alike."""
 
-    ranks: PositiveInt | RankLayout = Field(
-        default=1,
-        description="number of processes that share policy, reference and critic, or {data: 2, sequence: "
-        "2, tensor: 2} to divide the tokens of a pass or the matrices too",
-    )
-    cpus: PositiveFloat | None = Field(
-        default=None, description="CPUs of each; null: as many as fit, at most 1"
-    )
-    gpus: float | None = Field(default=None, ge=0, description="GPUs of each; null: depends on the cluster")
-    labels: dict[str, str] = Field(default={}, description="only on nodes with these Ray labels")
+    ranks: PositiveInt | RankLayout = 1
+    """number of processes that share policy, reference and critic, or {data: 2, sequence: 2, tensor: 2} to
+    divide the tokens of a pass or the matrices too"""
 
     @property
     def layout(self) -> RankLayout:
         return RankLayout(data=self.ranks) if isinstance(self.ranks, int) else self.ranks
 
 
-class WorkersConfig(Block):
+class WorkersConfig(ActorsConfig):
     """The rollout workers' place."""
 
-    workers: PositiveInt | None = Field(
-        default=None,
-        description="number of workers; null: one for each remaining GPU, or one for each node if there "
-        "are no GPUs",
-    )
-    cpus: PositiveFloat | None = Field(
-        default=None, description="CPUs of each; null: as many as fit, at most 1"
-    )
-    gpus: float | None = Field(default=None, ge=0, description="GPUs of each; null: depends on the cluster")
-    labels: dict[str, str] = Field(default={}, description="only on nodes with these Ray labels")
+    workers: PositiveInt | None = None
+    """number of workers; null: one for each remaining GPU, or one for each node if there are no GPUs"""
 
 
 class Placement(Block):
@@ -64,13 +63,10 @@ class Placement(Block):
 
     policy: RanksConfig = RanksConfig()
     rollout: WorkersConfig = WorkersConfig()
-    colocate: Literal["auto", "yes", "no"] = Field(
-        default="auto",
-        description="policy and engine in one process with one set of weights; auto: if there is one GPU",
-    )
-    strategy: Literal["pack", "spread"] = Field(
-        default="pack", description="use as few nodes as possible (pack) or as many (spread)"
-    )
+    colocate: Literal["auto", "yes", "no"] = "auto"
+    """policy and engine in one process with one set of weights; auto: if there is one GPU"""
+    strategy: Literal["pack", "spread"] = "pack"
+    """use as few nodes as possible (pack) or as many (spread)"""
 
     @model_validator(mode="after")
     def _combinations(self) -> Placement:
@@ -85,22 +81,18 @@ class Placement(Block):
 class Runtime(Block):
     """In which process each role lives."""
 
-    name: Literal["local", "ray"] = Field(default="local", description="one process, or actors of Ray")
-    address: str | None = Field(
-        default=None,
-        description="`ray`: the cluster to join, `auto` or host:port; null: start one on this machine",
-    )
+    name: Literal["local", "ray"] = "local"
+    """one process, or actors of Ray"""
+    address: str | None = None
+    """`ray`: the cluster to join, `auto` or host:port; null: start one on this machine"""
     placement: Placement = Placement()
-    start_timeout_s: PositiveFloat = Field(default=300.0, description="time limit for the start of an actor")
-    publish_timeout_s: PositiveFloat = Field(
-        default=300.0, description="time limit for new weights to arrive in a worker"
-    )
-    heartbeat_timeout_s: PositiveFloat = Field(
-        default=60.0, description="an actor that has not answered for this long is replaced"
-    )
-    stage_timeout_s: PositiveFloat = Field(default=3600.0, description="time limit for one stage of an actor")
-    learner_restarts: int = Field(
-        default=3,
-        ge=0,
-        description="how often a run goes back to the same checkpoint after policy or critic died",
-    )
+    start_timeout_s: PositiveFloat = 300.0
+    """time limit for the start of an actor"""
+    publish_timeout_s: PositiveFloat = 300.0
+    """time limit for new weights to arrive in a worker"""
+    heartbeat_timeout_s: PositiveFloat = 60.0
+    """an actor that has not answered for this long is replaced"""
+    stage_timeout_s: PositiveFloat = 3600.0
+    """time limit for one stage of an actor"""
+    learner_restarts: NonNegativeInt = 3
+    """how often a run goes back to the same checkpoint after policy or critic died"""

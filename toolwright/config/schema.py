@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from toolwright.config.agent_program import AgentProgram
-from toolwright.config.block import Auto, Block
+from toolwright.config.block import Auto, Block, PositiveShare
 from toolwright.config.learning import Algorithm, OptimizerConfig, Update
 from toolwright.config.names import Registered
 from toolwright.config.places import Runtime
@@ -17,48 +25,39 @@ from toolwright.registry import short_name
 class RunConfig(Block):
     """Where a run lives and what makes it reproducible."""
 
-    name: str | None = Field(
-        default=None, description="the run's folder in `dir`; null: made from algorithm, task and time"
-    )
-    dir: str = Field(default="runs", description="where run folders are kept")
-    seed: int = Field(default=0, description="seed of every random choice of the run")
-    resume: bool = Field(default=False, description="resume the run of this name from its last checkpoint")
-    threads: int | None = Field(
-        default=None,
-        ge=1,
-        description="CPU threads for torch; null: one for a tiny model or a model on a GPU, otherwise "
-        "every core",
-    )
+    name: str | None = None
+    """the run's folder in `dir`; null: made from algorithm, task and time"""
+    dir: str = "runs"
+    """where run folders are kept"""
+    seed: int = 0
+    """seed of every random choice of the run"""
+    resume: bool = False
+    """resume the run of this name from its last checkpoint"""
+    threads: PositiveInt | None = None
+    """CPU threads for torch; null: one for a tiny model or a model on a GPU, otherwise every core"""
 
 
 class TaskConfig(Block):
     """What is attempted: a built-in task by name, or files of tasks."""
 
-    name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = Field(
-        default="arithmetic", description="a built-in task, `file`, or path.py:name"
-    )
-    params: dict[str, Any] = Field(default={}, description="settings of that task, such as its difficulty")
-    train: str | list[str] | None = Field(
-        default=None,
-        description="`file`: Parquet or JSON lines with the training tasks; a list for several files",
-    )
-    held_out: str | list[str] | None = Field(default=None, description="`file`: the tasks for evaluation")
-    train_size: PositiveInt | None = Field(
-        default=None, description="use this many training tasks; null: all"
-    )
-    held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
-    order: Literal["shuffled", "as_listed", "difficulty"] = Field(
-        default="shuffled",
-        description="shuffled: in a new order each epoch; difficulty: most often tasks that succeed only "
-        "sometimes",
-    )
-    max_prompt_tokens: PositiveInt | Auto = Field(
-        default="auto",
-        description="the longest prompt allowed, tool descriptions included; auto: leaves room for an answer",
-    )
-    long_prompts: Literal["skip", "error", "left", "right", "middle"] = Field(
-        default="skip", description="what to do with longer prompts; left, right, middle: the part to cut off"
-    )
+    name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = "arithmetic"
+    """a built-in task, `file`, or path.py:name"""
+    params: dict[str, Any] = Field(default={})
+    """settings of that task, such as its difficulty"""
+    train: str | list[str] | None = None
+    """`file`: Parquet or JSON lines with the training tasks; a list for several files"""
+    held_out: str | list[str] | None = None
+    """`file`: the tasks for evaluation"""
+    train_size: PositiveInt | None = None
+    """use this many training tasks; null: all"""
+    held_out_size: PositiveInt = 128
+    """use this many held-out tasks"""
+    order: Literal["shuffled", "as_listed", "difficulty"] = "shuffled"
+    """shuffled: in a new order each epoch; difficulty: most often tasks that succeed only sometimes"""
+    max_prompt_tokens: PositiveInt | Auto = "auto"
+    """the longest prompt allowed, tool descriptions included; auto: leaves room for an answer"""
+    long_prompts: Literal["skip", "error", "left", "right", "middle"] = "skip"
+    """what to do with longer prompts; left, right, middle: the part to cut off"""
 
 
 FRESH = ("tie_word_embeddings", "qk_norm")  # what model.config may say where there is no folder
@@ -67,15 +66,14 @@ FRESH = ("tie_word_embeddings", "qk_norm")  # what model.config may say where th
 class LoRA(Block):
     """An adapter that is learned in place of the weights themselves."""
 
-    rank: PositiveInt | None = Field(default=None, description="rank of the adapter; null: train all weights")
-    alpha: PositiveFloat = Field(
-        default=32.0, description="the output of the adapter is scaled by alpha / rank"
-    )
-    targets: str | list[str] = Field(
-        default="all-linear",
-        description="the matrices with an adapter, by the hub's names: [q_proj,v_proj]",
-    )
-    path: str | None = Field(default=None, description="an adapter folder in peft's format to continue from")
+    rank: PositiveInt | None = None
+    """rank of the adapter; null: train all weights"""
+    alpha: PositiveFloat = 32.0
+    """the output of the adapter is scaled by alpha / rank"""
+    targets: str | list[str] = "all-linear"
+    """the matrices with an adapter, by the hub's names: [q_proj,v_proj]"""
+    path: str | None = None
+    """an adapter folder in peft's format to continue from"""
 
 
 STORED: dict[str, Literal["bfloat16", "int8"]] = {"bfloat16_weights": "bfloat16", "int8_weights": "int8"}
@@ -84,43 +82,36 @@ STORED: dict[str, Literal["bfloat16", "int8"]] = {"bfloat16_weights": "bfloat16"
 class Model(Block):
     """The policy: a Hugging Face folder, or a fresh decoder of this shape."""
 
-    path: str | None = Field(
-        default=None,
-        description="a Hugging Face folder, or an adapter's; null: random weights of the shape below",
-    )
-    fast: Literal["auto", "yes", "no"] = Field(
-        default="auto",
-        description="run with our own layers (Llama, Mistral, Qwen) or with the model's own forward; "
-        "auto: our own if they fit",
-    )
+    path: str | None = None
+    """a Hugging Face folder, or an adapter's; null: random weights of the shape below"""
+    fast: Literal["auto", "yes", "no"] = "auto"
+    """run with our own layers (Llama, Mistral, Qwen) or with the model's own forward; auto: our own if they
+    fit"""
     lora: LoRA = LoRA()
-    layers: PositiveInt = Field(default=3, description="without a path: layers")
-    width: PositiveInt = Field(default=96, description="without a path: width of the hidden states")
-    heads: PositiveInt = Field(default=4, description="without a path: attention heads")
-    kv_heads: PositiveInt = Field(default=4, description="without a path: key-value heads")
-    ffn: PositiveInt = Field(default=256, description="without a path: width of the feed-forward")
-    config: dict[str, Any] = Field(
-        default={},
-        description="replaces values of config.json: config.max_position_embeddings=32768; without a "
-        "path: tie_word_embeddings and qk_norm, both true by default",
-    )
-    context: PositiveInt | Auto = Field(
-        default="auto",
-        description="the longest sequence, prompt and all turns included; auto: what prompts and turns "
-        "need, up to what model and memory allow",
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "bfloat16_weights", "int8_weights"] = Field(
-        default="auto",
-        description="precision of matrix products; the last two also store weights in it: "
-        "bfloat16_weights rounds updates at random, int8_weights is for the base of an "
-        "adapter; auto: depends on device, model and memory",
-    )
-    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
-    gradient_checkpointing: Literal["auto", "ffn"] | bool = Field(
-        default="auto",
-        description="recompute activations in the backward pass to save memory: ffn costs a sixth more "
-        "work, true (whole layers) a third; auto: as little as memory allows",
-    )
+    layers: PositiveInt = 3
+    """without a path: layers"""
+    width: PositiveInt = 96
+    """without a path: width of the hidden states"""
+    heads: PositiveInt = 4
+    """without a path: attention heads"""
+    kv_heads: PositiveInt = 4
+    """without a path: key-value heads"""
+    ffn: PositiveInt = 256
+    """without a path: width of the feed-forward"""
+    config: dict[str, Any] = Field(default={})
+    """replaces values of config.json: config.max_position_embeddings=32768; without a path:
+    tie_word_embeddings and qk_norm, both true by default"""
+    context: PositiveInt | Auto = "auto"
+    """the longest sequence, prompt and all turns included; auto: what prompts and turns need, up to what
+    model and memory allow"""
+    dtype: Literal["auto", "float32", "bfloat16", "bfloat16_weights", "int8_weights"] = "auto"
+    """precision of matrix products; the last two also store weights in it: bfloat16_weights rounds updates at
+    random, int8_weights is for the base of an adapter; auto: depends on device, model and memory"""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, …"""
+    gradient_checkpointing: Literal["auto", "ffn"] | bool = "auto"
+    """recompute activations in the backward pass to save memory: ffn costs a sixth more work, true (whole
+    layers) a third; auto: as little as memory allows"""
 
     @model_validator(mode="after")
     def _shape(self) -> Model:
@@ -156,78 +147,70 @@ class Model(Block):
 class EngineConfig(Block):
     """What generates tokens."""
 
-    name: Annotated[str, Registered("engine", "toolwright.engines")] = Field(
-        default="native", description="a registered engine"
-    )
-    slots: PositiveInt = Field(default=128, description="sequences generated at once")
-    timeout_s: PositiveFloat = Field(
-        default=600.0, description="time limit for a turn, for the start, and for new weights"
-    )
-    url: str | None = Field(default=None, description="`http`: the server's address, http://host:port")
-    tensor_parallel_size: PositiveInt = Field(default=1, description="`vllm`: GPUs that share one model")
-    params: dict[str, Any] = Field(
-        default={},
-        description="`vllm`: further arguments of its engine; `http`: api_key_env, model, retries; `native`: "
-        "page_tokens, cache_tokens",
-    )
+    name: Annotated[str, Registered("engine", "toolwright.engines")] = "native"
+    """a registered engine"""
+    slots: PositiveInt = 128
+    """sequences generated at once"""
+    timeout_s: PositiveFloat = 600.0
+    """time limit for a turn, for the start, and for new weights"""
+    url: str | None = None
+    """`http`: the server's address, http://host:port"""
+    tensor_parallel_size: PositiveInt = 1
+    """`vllm`: GPUs that share one model"""
+    params: dict[str, Any] = Field(default={})
+    """`vllm`: further arguments of its engine; `http`: api_key_env, model, retries; `native`: page_tokens,
+    cache_tokens"""
 
 
 class RolloutConfig(Block):
     """How a step's trajectories are sampled: prompts × samples of them."""
 
-    prompts: PositiveInt = Field(default=16, description="tasks in a step")
-    samples: PositiveInt = Field(default=8, description="attempts at each task")
-    agent: Annotated[str | AgentProgram, Registered("agent", "toolwright.agents")] = Field(
-        default="auto",
-        description="a registered agent, or path.py:name; auto: depends on what a task offers; your own "
-        "program: agent.command='python my_agent.py', agent.function or agent.url",
-    )
-    temperature: float = Field(default=1.0, ge=0, description="0 always takes the likeliest token")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="1: no limit")
-    top_k: int = Field(default=0, ge=0, description="0: no limit")
-    max_tokens: PositiveInt | Auto = Field(
-        default="auto", description="new tokens in a turn; auto: 256, or what the longest prompt leaves"
-    )
-    stop: list[str] = Field(default=[], description="strings that end a turn")
-    max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
-    max_total_tokens: PositiveInt | None = Field(
-        default=None, description="tokens of an attempt, prompt and answers included; null: model.context"
-    )
-    timeout_s: PositiveFloat = Field(default=300.0, description="time limit for an attempt")
-    environment_timeout_s: PositiveFloat = Field(
-        default=30.0, description="time limit for one answer of an environment"
-    )
-    retries: int = Field(
-        default=2, ge=0, description="how often an attempt is sampled again after an infrastructure failure"
-    )
-    retry_pause_s: float = Field(
-        default=1.0,
-        ge=0,
-        description="pause before a retry, doubled each time, because a server may be restarting",
-    )
-    call_format: Annotated[str, Registered("call format", "toolwright.agents.formats")] = Field(
-        default="auto", description="how calls are written; auto: as in the chat template, otherwise tags"
-    )
-    call_params: dict[str, Any] = Field(
-        default={},
-        description="settings of that format: call_params.call=search for <search>; near_misses=explain, "
-        "map or ignore: what to do with calls by other names or in other formats; "
-        "result_characters: limit for a tool's result; response_tokens: limit for an attempt "
-        "after its prompt",
-    )
-    tool_prompt: str | None = Field(
-        default=None,
-        description="text about tools in the system message; {tools} stands for the call format's own "
-        "text; null: only that",
-    )
-    max_calls: PositiveInt = Field(default=8, description="calls in one turn; they run at the same time")
-    tool_tokens: PositiveInt = Field(
-        default=1024, description="tokens of a tool's result; a longer one keeps its head and tail"
-    )
-    tool_timeout_s: PositiveFloat = Field(default=30.0, description="time limit for one call")
-    template: dict[str, Any] = Field(
-        default={}, description="further arguments of the chat template: template.enable_thinking=false"
-    )
+    prompts: PositiveInt = 16
+    """tasks in a step"""
+    samples: PositiveInt = 8
+    """attempts at each task"""
+    agent: Annotated[str | AgentProgram, Registered("agent", "toolwright.agents")] = "auto"
+    """a registered agent, or path.py:name; auto: depends on what a task offers; your own program:
+    agent.command='python my_agent.py', agent.function or agent.url"""
+    temperature: NonNegativeFloat = 1.0
+    """0 always takes the likeliest token"""
+    top_p: PositiveShare = 1.0
+    """1: no limit"""
+    top_k: NonNegativeInt = 0
+    """0: no limit"""
+    max_tokens: PositiveInt | Auto = "auto"
+    """new tokens in a turn; auto: 256, or what the longest prompt leaves"""
+    stop: list[str] = Field(default=[])
+    """strings that end a turn"""
+    max_turns: PositiveInt = 8
+    """turns an attempt may take"""
+    max_total_tokens: PositiveInt | None = None
+    """tokens of an attempt, prompt and answers included; null: model.context"""
+    timeout_s: PositiveFloat = 300.0
+    """time limit for an attempt"""
+    environment_timeout_s: PositiveFloat = 30.0
+    """time limit for one answer of an environment"""
+    retries: NonNegativeInt = 2
+    """how often an attempt is sampled again after an infrastructure failure"""
+    retry_pause_s: NonNegativeFloat = 1.0
+    """pause before a retry, doubled each time, because a server may be restarting"""
+    call_format: Annotated[str, Registered("call format", "toolwright.agents.formats")] = "auto"
+    """how calls are written; auto: as in the chat template, otherwise tags"""
+    call_params: dict[str, Any] = Field(default={})
+    """settings of that format: call_params.call=search for <search>; near_misses=explain, map or ignore: what
+    to do with calls by other names or in other formats; result_characters: limit for a tool's result;
+    response_tokens: limit for an attempt after its prompt"""
+    tool_prompt: str | None = None
+    """text about tools in the system message; {tools} stands for the call format's own text; null: only
+    that"""
+    max_calls: PositiveInt = 8
+    """calls in one turn; they run at the same time"""
+    tool_tokens: PositiveInt = 1024
+    """tokens of a tool's result; a longer one keeps its head and tail"""
+    tool_timeout_s: PositiveFloat = 30.0
+    """time limit for one call"""
+    template: dict[str, Any] = Field(default={})
+    """further arguments of the chat template: template.enable_thinking=false"""
 
     @property
     def agent_name(self) -> str:
@@ -238,41 +221,27 @@ class RolloutConfig(Block):
 class Reward(Block):
     """What an attempt is worth."""
 
-    function: Annotated[str | None, Registered("scorer", "toolwright.rewards.builtin")] = Field(
-        default=None,
-        description="a registered scorer, path.py:name or package.module:name; null: the task's own",
-    )
-    parts: dict[str, float] = Field(
-        default={},
-        description="a weighted sum instead: weights by scorer, `task` for the task's own; other names "
-        "need params.NAME.function",
-    )
-    params: dict[str, dict[str, Any]] = Field(
-        default={}, description="settings by scorer: params.gsm8k.strict=true"
-    )
-    timeout_s: PositiveFloat = Field(default=30.0, description="time limit for one score")
-    workers: PositiveInt | None = Field(
-        default=None,
-        description="processes that score in parallel; null: 1 for a function by path, otherwise one for "
-        "each core, at most 8",
-    )
-    sandbox_url: str | None = Field(
-        default=None,
-        description="the sandbox that runs code against tests; null: the tools' sandbox, or one that the "
-        "run starts",
-    )
-    truncated: Literal["auto", "keep", "penalise", "mask"] = Field(
-        default="auto",
-        description="an attempt that ran out of tokens keeps its score, is penalised, or is not learned "
-        "from; auto: penalise if there is an overlong_buffer, otherwise keep",
-    )
-    overlong_buffer: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="penalise: the last part of the token limit, over which the penalty grows",
-    )
-    overlong_penalty: float = Field(default=1.0, ge=0, description="penalise: the full penalty")
+    function: Annotated[str | None, Registered("scorer", "toolwright.rewards.builtin")] = None
+    """a registered scorer, path.py:name or package.module:name; null: the task's own"""
+    parts: dict[str, float] = Field(default={})
+    """a weighted sum instead: weights by scorer, `task` for the task's own; other names need
+    params.NAME.function"""
+    params: dict[str, dict[str, Any]] = Field(default={})
+    """settings by scorer: params.gsm8k.strict=true"""
+    timeout_s: PositiveFloat = 30.0
+    """time limit for one score"""
+    workers: PositiveInt | None = None
+    """processes that score in parallel; null: 1 for a function by path, otherwise one for each core, at most
+    8"""
+    sandbox_url: str | None = None
+    """the sandbox that runs code against tests; null: the tools' sandbox, or one that the run starts"""
+    truncated: Literal["auto", "keep", "penalise", "mask"] = "auto"
+    """an attempt that ran out of tokens keeps its score, is penalised, or is not learned from; auto: penalise
+    if there is an overlong_buffer, otherwise keep"""
+    overlong_buffer: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """penalise: the last part of the token limit, over which the penalty grows"""
+    overlong_penalty: NonNegativeFloat = 1.0
+    """penalise: the full penalty"""
 
     @property
     def penalises(self) -> bool:
@@ -298,32 +267,35 @@ class Reward(Block):
 
 
 class Evaluation(Block):
-    every: int = Field(default=10, ge=0, description="steps between evaluations; 0: only after the last")
-    at_start: bool = Field(default=True, description="evaluate before the first step as well")
-    samples: PositiveInt = Field(default=1, description="attempts at each held-out task")
-    temperature: float = Field(default=0.0, ge=0, description="0 always takes the likeliest token")
-    sampling: dict[Literal["top_p", "top_k"], float] = Field(
-        default={}, description="top_p and top_k of evaluation, instead of rollout's"
-    )
+    every: NonNegativeInt = 10
+    """steps between evaluations; 0: only after the last"""
+    at_start: bool = True
+    """evaluate before the first step as well"""
+    samples: PositiveInt = 1
+    """attempts at each held-out task"""
+    temperature: NonNegativeFloat = 0.0
+    """0 always takes the likeliest token"""
+    sampling: dict[Literal["top_p", "top_k"], float] = Field(default={})
+    """top_p and top_k of evaluation, instead of rollout's"""
 
 
 class Checkpoint(Block):
-    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: no checkpoints by step")
-    minutes: float = Field(
-        default=10.0,
-        ge=0,
-        description="also write a checkpoint after the first step that ends this long after the last one;"
-        " 0: no checkpoints by time",
-    )
-    keep: PositiveInt = Field(default=2, description="how many checkpoints to keep; older ones are removed")
-    keep_attempts: PositiveInt | None = Field(
-        default=None, description="number of last steps whose attempts stay in rollouts/; null: all"
-    )
+    every: NonNegativeInt = 0
+    """steps between checkpoints; 0: no checkpoints by step"""
+    minutes: NonNegativeFloat = 10.0
+    """also write a checkpoint after the first step that ends this long after the last one; 0: no checkpoints
+    by time"""
+    keep: PositiveInt = 2
+    """how many checkpoints to keep; older ones are removed"""
+    keep_attempts: PositiveInt | None = None
+    """number of last steps whose attempts stay in rollouts/; null: all"""
 
 
 class Train(Block):
-    steps: PositiveInt = Field(default=100, description="steps of sampling and learning")
-    max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
+    steps: PositiveInt = 100
+    """steps of sampling and learning"""
+    max_skips: PositiveInt = 5
+    """non-finite updates in a row before the run stops"""
 
 
 def _known_trackers(value: Any) -> Any:
@@ -364,18 +336,17 @@ class Config(CommandConfig):
     model: Model = Model()
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()
-    tools: dict[str, Any] = Field(
-        default={}, description="tools that the policy can call, by name, with their settings"
-    )
-    tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
+    tools: dict[str, Any] = Field(default={})
+    """tools that the policy can call, by name, with their settings"""
+    tool_config_path: str | None = None
+    """a YAML file with such a `tools` block"""
     reward: Reward = Reward()
     algorithm: Algorithm = Algorithm()
     update: Update = Update()
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
-    trackers: Trackers = Field(
-        default={}, description="trackers that show the run: wandb, tensorboard, …, each with its settings"
-    )
+    trackers: Trackers = Field(default={})
+    """trackers that show the run: wandb, tensorboard, …, each with its settings"""
     runtime: Runtime = Runtime()
 
     @classmethod
@@ -409,81 +380,71 @@ class Config(CommandConfig):
 class SolvedAttempts(Block):
     """Which attempts are demonstrations, where those are a run's or the model's own."""
 
-    bar: float = Field(
-        default=1.0,
-        description="lowest score of a demonstration: the scorer's `acc`, or without it the score",
-    )
-    per_task: PositiveInt = Field(
-        default=4,
-        description="limit on demonstrations of one task, so that easy tasks do not crowd out the others",
-    )
-    calls: Literal["auto", "clean", "any"] = Field(
-        default="auto",
-        description="clean: at least one tool call, and none that failed; auto: clean if there are tools",
-    )
-    prompt: Literal["recorded", "own"] = Field(
-        default="recorded",
-        description="the prompt of a run's attempts: as it was, or with this rollout.tool_prompt",
-    )
-    tool_prompt: str | None = Field(
-        default=None,
-        description="`sampled`: text about tools to sample with, such as examples; the demonstrations "
-        "have rollout.tool_prompt instead; null: rollout.tool_prompt",
-    )
+    bar: float = 1.0
+    """lowest score of a demonstration: the scorer's `acc`, or without it the score"""
+    per_task: PositiveInt = 4
+    """limit on demonstrations of one task, so that easy tasks do not crowd out the others"""
+    calls: Literal["auto", "clean", "any"] = "auto"
+    """clean: at least one tool call, and none that failed; auto: clean if there are tools"""
+    prompt: Literal["recorded", "own"] = "recorded"
+    """the prompt of a run's attempts: as it was, or with this rollout.tool_prompt"""
+    tool_prompt: str | None = None
+    """`sampled`: text about tools to sample with, such as examples; the demonstrations have
+    rollout.tool_prompt instead; null: rollout.tool_prompt"""
 
 
-class SupervisedConfig(CommandConfig):
-    """The whole configuration of `sft`."""
+class DataConfig(CommandConfig):
+    """The keys of the commands that learn from data alone: `sft` and `rm`."""
 
     task: TaskConfig = TaskConfig()
     model: Model = Model()
-    steps: PositiveInt = Field(default=200, description="updates")
-    batch: PositiveInt = Field(default=32, description="conversations in a step")
-    micro_tokens: PositiveInt | None = Field(
-        default=None,
-        description="tokens in one forward pass, padding included; null: like update.micro_tokens of `train`",
-    )
+    steps: PositiveInt = 200
+    """updates"""
+    batch: PositiveInt = 32
+    """conversations in a step"""
+    micro_tokens: PositiveInt | None = None
+    """tokens in one forward pass, padding included; null: like update.micro_tokens of `train`"""
     optimizer: OptimizerConfig = OptimizerConfig(
         lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
     )
-    demonstrations: str | None = Field(
-        default=None,
-        description="Parquet or JSON lines with `messages`; a run folder: the attempts that it solved; "
-        "`sampled`: the model's own solutions of training tasks; null: the task's own",
-    )
+    trackers: Trackers = Field(default={})
+    """as in `train`"""
+
+
+class SupervisedConfig(DataConfig):
+    """The whole configuration of `sft`."""
+
+    demonstrations: str | None = None
+    """Parquet or JSON lines with `messages`; a run folder: the attempts that it solved; `sampled`: the
+    model's own solutions of training tasks; null: the task's own"""
     attempts: SolvedAttempts = SolvedAttempts()
-    rollout: RolloutConfig = Field(
-        default=RolloutConfig(), description="how calls are written, and how tasks are tried"
-    )
-    engine: EngineConfig = Field(default=EngineConfig(), description="what tries tasks; the native one alone")
-    reward: Reward = Field(default=Reward(), description="as in `train`: who says what is solved")
-    tools: dict[str, Any] = Field(default={}, description="as in `train`: the tools that demonstrations call")
-    tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
-    trackers: Trackers = Field(default={}, description="as in `train`")
+    rollout: RolloutConfig = RolloutConfig()
+    """how calls are written, and how tasks are tried"""
+    engine: EngineConfig = EngineConfig()
+    """what tries tasks; the native one alone"""
+    reward: Reward = Reward()
+    """as in `train`: who says what is solved"""
+    tools: dict[str, Any] = Field(default={})
+    """as in `train`: the tools that demonstrations call"""
+    tool_config_path: str | None = None
+    """a YAML file with such a `tools` block"""
 
     @classmethod
     def name_for(cls, composed: Any) -> str:
         return f"sft-{short_name(composed.task.name)}"
 
 
-class RewardModelConfig(CommandConfig):
+class RewardModelConfig(DataConfig):
     """The whole configuration of `rm`."""
 
     task: TaskConfig = TaskConfig(name="preferences")
-    model: Model = Field(default=Model(), description="what the reward model begins as; its head begins at 0")
-    steps: PositiveInt = Field(default=200, description="updates")
-    batch: PositiveInt = Field(default=32, description="pairs in a step")
-    micro_tokens: PositiveInt | None = Field(
-        default=None, description="tokens in one forward pass; null: like update.micro_tokens of `train`"
-    )
-    optimizer: OptimizerConfig = OptimizerConfig(
-        lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
-    )
-    eval_every: int = Field(
-        default=50, ge=0, description="steps between evaluations on held-out pairs; 0: before and after"
-    )
+    model: Model = Model()
+    """what the reward model begins as; its head begins at 0"""
+    batch: PositiveInt = 32
+    """pairs in a step"""
+    eval_every: NonNegativeInt = 50
+    """steps between evaluations on held-out pairs; 0: before and after"""
     checkpoint: Checkpoint = Checkpoint()
-    trackers: Trackers = Field(default={}, description="as in `train`")
 
     @classmethod
     def name_for(cls, composed: Any) -> str:

@@ -30,11 +30,8 @@ class YamlLine:
     def plain(self) -> str:
         if not self.comment:
             return self.text
-        return (
-            f"{self.text:<{COLUMN}}  # {self.comment}"
-            if self.text.strip()
-            else f"{self.text}# {self.comment}"
-        )
+        before = f"{self.text:<{COLUMN}}  " if self.text.strip() else self.text
+        return f"{before}# {self.comment}"
 
 
 def show(

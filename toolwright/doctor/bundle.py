@@ -6,7 +6,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -73,18 +73,13 @@ def _of_machine() -> dict[str, tuple[str, str]]:
         "doctor.txt": (f"{len(examined)} checks of the machine", "\n".join(lines) + "\n"),
         "doctor.json": ("the same for programs", json.dumps([one.as_row() for one in examined], indent=1)),
         "versions.txt": (f"{len(versions)} installed packages", "\n".join(versions) + "\n"),
-        "environment.txt": (
-            f"{len(names)} variables that are set, without their values",
-            "\n".join(names) + "\n",
-        ),
+        "environment.txt": (f"{len(names)} variables, without their values", "\n".join(names) + "\n"),
     }
 
 
 def _of_run(history: RunHistory, scrubber: Scrubber, with_attempts: bool) -> dict[str, tuple[str, str]]:
-    found: list[dict[str, Any]] = []
-    for one in diagnose(history):
-        row = asdict(one)
-        found.append(row if with_attempts else {key: value for key, value in row.items() if key != "quote"})
+    hidden = () if with_attempts else ("quote",)
+    found = [{k: v for k, v in asdict(one).items() if k not in hidden} for one in diagnose(history)]
     config = yaml.safe_dump(scrubber.tree(history.config), sort_keys=False, allow_unicode=True, width=1000)
     parts = {
         "run/diagnosis.json": (
@@ -94,43 +89,34 @@ def _of_run(history: RunHistory, scrubber: Scrubber, with_attempts: bool) -> dic
         "run/config.yaml": ("its configuration", config),
         "run/command.txt": ("how it was started", history.command),
         "run/log.txt": (f"the last {LOG_LINES} lines of its log", "\n".join(history.log[-LOG_LINES:]) + "\n"),
-        "run/metrics.jsonl": (
-            f"metrics of {len(history.rows)} steps",
-            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in history.rows),
-        ),
-        "run/incidents.jsonl": (
-            f"{len(history.incidents)} incidents",
-            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in history.incidents),
-        ),
+        "run/metrics.jsonl": (f"metrics of {len(history.rows)} steps", _json_lines(history.rows)),
+        "run/incidents.jsonl": (f"{len(history.incidents)} incidents", _json_lines(history.incidents)),
     }
     if with_attempts:
         shown = list(_attempts(history.path))
-        parts["run/attempts.jsonl"] = (
-            f"{len(shown)} attempts of the last step, with texts",
-            "\n".join(shown) + "\n",
-        )
+        about = f"{len(shown)} attempts of the last step, with texts"
+        parts["run/attempts.jsonl"] = (about, _json_lines(shown))
     return parts
 
 
-def _attempts(run: Path) -> Iterator[str]:
+def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _attempts(run: Path) -> Iterator[dict[str, Any]]:
     files = rollouts.files(run)
     for trajectory in (rollouts.read(files[max(files)]) if files else [])[:MOST_ATTEMPTS]:
-        yield json.dumps(
-            {
-                "task": trajectory.task.id,
-                "group": trajectory.group,
-                "prompt": images.apart(trajectory.task.prompt)[0],
-                "segments": [
-                    {"source": s.source, "text": s.text, "calls": s.calls} for s in trajectory.segments
-                ],
-                "reward": trajectory.reward,
-                "reward_parts": trajectory.reward_parts,
-                "stop": trajectory.stop,
-                "counts": trajectory.counts,
-                "failure": trajectory.failure and trajectory.failure.message,
-            },
-            ensure_ascii=False,
-        )
+        yield {
+            "task": trajectory.task.id,
+            "group": trajectory.group,
+            "prompt": images.apart(trajectory.task.prompt)[0],
+            "segments": [{"source": s.source, "text": s.text, "calls": s.calls} for s in trajectory.segments],
+            "reward": trajectory.reward,
+            "reward_parts": trajectory.reward_parts,
+            "stop": trajectory.stop,
+            "counts": trajectory.counts,
+            "failure": trajectory.failure and trajectory.failure.message,
+        }
 
 
 def _private(run: Path) -> Iterator[str]:

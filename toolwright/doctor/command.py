@@ -1,8 +1,9 @@
 """Check this machine, say what looks wrong with a run, or bundle both for an issue.
 
-toolwright doctor                       every check of this machine, one line each
-toolwright doctor RUN                   what looks wrong with a run, the likeliest cause first
-toolwright doctor --report [RUN]        both in one zip for an issue, without secrets
+Examples:
+  toolwright doctor                       every check of this machine, one line each
+  toolwright doctor RUN                   what looks wrong with a run, the likeliest cause first
+  toolwright doctor --report [RUN]        both in one zip for an issue, without secrets
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from toolwright.cli import CommandParser
 from toolwright.cli.view import find_run
 from toolwright.doctor.checks import Check, in_order
-from toolwright.doctor.examination import CheckReport, examine
+from toolwright.doctor.examination import examine
 from toolwright.failures import UserError, nearest
 from toolwright.observe.attempt import visible
 from toolwright.registry import Entry
@@ -26,7 +27,6 @@ from toolwright.registry import Entry
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from toolwright.doctor.diagnosis import Diagnosis
 
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 NAME = 24  # columns
@@ -46,16 +46,12 @@ def main(argv: list[str]) -> int:
 
 def chosen(only: str | None) -> list[Entry[Check]]:
     """The checks of these names, or all of them."""
-    entries = in_order()
-    if only is None:
-        return entries
-    names = [name.strip() for name in only.split(",")]
+    entries = {entry.name: entry for entry in in_order()}
+    names = [*entries] if only is None else [name.strip() for name in only.split(",")]
     for name in names:
-        if name not in {entry.name for entry in entries}:
-            raise UserError(
-                f"no check is called {name!r}; {nearest(name, [entry.name for entry in entries])}"
-            )
-    return [entry for entry in entries if entry.name in names]
+        if name not in entries:
+            raise UserError(f"no check is called {name!r}; {nearest(name, entries)}")
+    return [entry for name, entry in entries.items() if name in names]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +73,7 @@ def _machine(checks: list[Entry[Check]], as_json: bool) -> int:
     for one in examine(checks):
         examined.append(one)
         if console:
-            show_check(console, one)
+            _line(console, one.result.status, one.name, one.result.text, one.result.remedy)
     if console is None:
         print(json.dumps([one.as_row() for one in examined], indent=1, ensure_ascii=False))
     else:
@@ -98,7 +94,8 @@ def _run(run: Path, as_json: bool) -> int:
         console = _console()
         console.print(visible(history.headline()), markup=False)
         for one in found:
-            show_diagnosis(console, one)
+            said = f"; the commonest answer: {one.quote}" if one.quote else ""
+            _line(console, one.status, one.name, one.evidence + said, one.remedy)
         console.print("nothing looks wrong" if not found else f"\n{_counted(one.status for one in found)}")
     return status_of(one.status for one in found)
 
@@ -118,15 +115,6 @@ def _report(arguments: argparse.Namespace, run: Path | None) -> int:
         "before you attach it to an issue."
     )
     return 0
-
-
-def show_check(console: Console, one: CheckReport) -> None:
-    _line(console, one.result.status, one.name, one.result.text, one.result.remedy)
-
-
-def show_diagnosis(console: Console, one: Diagnosis) -> None:
-    said = f"; the commonest answer: {one.quote}" if one.quote else ""
-    _line(console, one.status, one.name, one.evidence + said, one.remedy)
 
 
 def _line(console: Console, status: str, name: str, text: str, remedy: str) -> None:
@@ -156,9 +144,5 @@ def _counted(statuses: Iterable[str]) -> str:
     problems, warnings = every.count("problem"), every.count("warning")
     if not problems and not warnings:
         return "all is well"
-    parts = [
-        f"{count} {word}{'s' * (count != 1)}"
-        for count, word in ((problems, "problem"), (warnings, "warning"))
-        if count
-    ]
-    return " and ".join(parts)
+    counts = {"problem": problems, "warning": warnings}
+    return " and ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items() if n)

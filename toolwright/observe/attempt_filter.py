@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
@@ -16,26 +16,10 @@ from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.text_search import search
 
 Array = np.ndarray[Any, Any]
-NUMBERS = {  # what people write, and the column of the table
-    "index": "index",
-    "reward": "reward",
-    "tokens": "length",
-    "turns": "turns",
-    "tools": "tool_calls",
-    "errors": "tool_errors",
-    "seconds": "seconds",
-    "version": "version",
-    "staleness": "staleness",
-}
+# What people write, and the column of the table where that has another name.
+WRITTEN = {"tokens": "length", "tools": "tool_calls", "errors": "tool_errors"}
 TEXTS = ("group", "task", "source", "stop", "question", "failure")
-COMPARED = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "!=": operator.ne,
-    "=": operator.eq,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+COMPARED = {"<=": le, ">=": ge, "!=": ne, "=": eq, "<": lt, ">": gt}
 FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _TERM = re.compile(
     r'(?P<name>[\w/]+)(?P<sign><=|>=|!=|==|=|<|>|~)(?P<value>"[^"]*"|\S*)|"(?P<quoted>[^"]*)"|(?P<word>\S+)'
@@ -58,9 +42,9 @@ class AttemptCondition:
             return self._flag(table.numbers["failed"] > 0)
         if self.name in TEXTS:
             return self._text(table)
-        column = NUMBERS.get(self.name, self.name)
+        column = WRITTEN.get(self.name, self.name)
         if column not in table.numbers:
-            known = ["step", "failed", *NUMBERS, *TEXTS, *(name for name in table.numbers if "/" in name)]
+            known = ["step", *WRITTEN, *TEXTS, *table.numbers]
             raise UserError(f"attempts have no column {self.name!r}; {nearest(self.name, known)}")
         return self._compare(table.numbers[column])
 

@@ -54,9 +54,8 @@ def compare(runs: Sequence[Path], *, every: bool = False) -> Comparison:
     differ = [key for key in keys if any(s.get(key) != settings[0].get(key) for s in settings)]
     figures = [_figures(run) for run in runs]
     known = list(dict.fromkeys(name for of_one in figures for name in of_one))
-    shown = [
-        name for name in (*FIRST, *(sorted(set(known) - set(FIRST)) if every else MAIN)) if name in known
-    ]
+    wanted = (*FIRST, *(sorted(set(known) - set(FIRST)) if every else MAIN))
+    shown = [name for name in wanted if name in known]
     return Comparison(
         runs=list(runs),
         settings={key: [of_one.get(key) for of_one in settings] for key in differ},
@@ -66,10 +65,8 @@ def compare(runs: Sequence[Path], *, every: bool = False) -> Comparison:
 
 
 def _held_out(runs: Sequence[Path]) -> list[dict[str, dict[str, PairedDifference]] | None]:
-    first, *others = [read_evaluations(run) for run in runs]
-    return [
-        differences(first[max(first)], other[max(other)]) if first and other else None for other in others
-    ]
+    first, *others = [found[max(found)] if (found := read_evaluations(run)) else None for run in runs]
+    return [differences(first, other) if first and other else None for other in others]
 
 
 def _settings(run: Path) -> dict[str, Any]:

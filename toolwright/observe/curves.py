@@ -95,14 +95,12 @@ def drawn_keys(rows: Sequence[Row]) -> set[str]:
 
 
 def _figure(chart: Chart, rows: Sequence[Row]) -> Figure | None:
-    known = [(key, label, series(rows, key)) for key, label in chart.keys]
-    known = [(key, label, points) for key, label, points in known if points]
     distinct: list[svg.ChartLine] = []
-    for key, label, points in known:
+    for key, label in chart.keys:
+        points = series(rows, key)
         # For most tasks the held-out reward equals accuracy: do not draw the same curve twice.
-        if any(line.points == points for line in distinct if key in MARKED):
-            continue
-        distinct.append(svg.ChartLine(label, points, tone=len(distinct) + 1, marks=key in MARKED))
+        if points and not any(line.points == points for line in distinct if key in MARKED):
+            distinct.append(svg.ChartLine(label, points, tone=len(distinct) + 1, marks=key in MARKED))
     if not distinct:
         return None
     every = [int(row.get("step", 0)) for row in rows]
@@ -123,9 +121,8 @@ def _stages(rows: Sequence[Row]) -> Figure | None:
         for step, value in layer.points:
             named[step] = named.get(step, 0.0) + value
     total = dict(series(rows, "time/total_s"))
-    rest = [
-        (step, total[step] - named.get(step, 0.0)) for step in total if total[step] > named.get(step, 0.0)
-    ]
+    others = {step: seconds - named.get(step, 0.0) for step, seconds in total.items()}
+    rest = [(step, seconds) for step, seconds in others.items() if seconds > 0]
     if sum(value for _, value in rest) > 0.02 * sum(total.values()):
         layers.append(svg.ChartLine("rest", rest, tone=REST_TONE))
     return Chart("Time by stage", (), "seconds a step"), layers, svg.stacked_bars(layers, unit=" s")

@@ -88,10 +88,8 @@ class EvaluationResult:
         }
         if tools or any("tool_calls" in t.counts for t in scored):
             calls = [t.counts.get("tool_calls", 0) for t in scored]
-            counts |= {
-                "calling": sum(c > 0 for c in calls) / len(calls),
-                "tool_calls": sum(calls) / len(calls),
-            }
+            counts["calling"] = sum(count > 0 for count in calls) / len(calls)
+            counts["tool_calls"] = sum(calls) / len(calls)
         return cls([_scores(group.trajectories) for group in as_groups(scored)], counts)
 
     @property
@@ -108,6 +106,11 @@ class EvaluationResult:
         votes = (f"maj_at_{k}" for k in voted)
         return [ACCURACY, *(f"pass_at_{k}" for k in ks), *votes, *outcomes, REWARD]
 
+    @property
+    def main_names(self) -> list[str]:
+        """The measures without those of fewer attempts than there are."""
+        return [name for name in self.names if "_at_" not in name or name.endswith(f"_at_{self.samples}")]
+
     def estimate(self, name: str) -> Estimate:
         """Estimate a measure over the tasks that have enough attempts for it."""
         values = [value for task in self.tasks if (value := task.measure(name)) is not None]
@@ -119,16 +122,14 @@ class EvaluationResult:
         found: dict[str, list[TaskScores]] = {}
         for task in self.tasks:
             found.setdefault(task.source, []).append(task)
-        return (
-            {name: EvaluationResult(tasks) for name, tasks in sorted(found.items())} if len(found) > 1 else {}
-        )
+        several = sorted(found.items()) if len(found) > 1 else ()
+        return {name: EvaluationResult(tasks) for name, tasks in several}
 
     def metrics(self, *, whole: bool = False) -> dict[str, float]:
         """Return the figures by their names in metrics.jsonl. `whole`: every measure with its interval, for a
         report of its own."""
         found: dict[str, float] = {}
-        last = [name for name in self.names if "_at_" not in name or name.endswith(f"_at_{self.samples}")]
-        for name in self.names if whole else last:
+        for name in self.names if whole else self.main_names:
             found |= _named(name, self.estimate(name), interval=whole or name == ACCURACY)
         for source, own in self.sources.items():
             for name in own.names if whole else (ACCURACY, REWARD):

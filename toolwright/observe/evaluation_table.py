@@ -24,18 +24,17 @@ def show_evaluation(console: Console, found: EvaluationResult) -> None:
         own = found.estimate(name)
         table.add_row(_title(name, found.samples), _value(name, own.value), _bounds(name, own))
     console.print(table)
-    main = [name for name in found.names if "_at_" not in name or name.endswith(f"_at_{found.samples}")]
     if found.sources:
-        table = plain_table("source", "tasks>", *(f"{_title(name, found.samples)}>" for name in main))
+        titles = (f"{_title(name, found.samples)}>" for name in found.main_names)
+        table = plain_table("source", "tasks>", *titles)
         for source, of_one in {**found.sources, ALL: found}.items():
-            cells = [_with_bounds(name, of_one) for name in main]
+            cells = [_with_bounds(name, of_one) for name in found.main_names]
             table.add_row(visible(source or "(none)"), str(len(of_one.tasks)), *cells)
         console.print()
         console.print(table)
     console.print()
-    counted = {"tasks": len(found.tasks), **found.counts}
     table = plain_table("counted", "value>")
-    for name, number in counted.items():
+    for name, number in {"tasks": len(found.tasks), **found.counts}.items():
         share = name in ("truncated", "calling")
         table.add_row(name, percent(number) if share else compact(number))
     console.print(table)
@@ -53,17 +52,8 @@ def show_differences(
     if not found:
         console.print(visible(f"{first} and {second} have no held-out task in common"))
         return
-    table = plain_table(
-        "held out, task by task",
-        "tasks>",
-        f"{visible(first)}>",
-        f"{visible(second)}>",
-        "difference>",
-        "95 %>",
-        "p>",
-        "worse>",
-        "better>",
-    )
+    numbers = ("tasks", visible(first), visible(second), "difference", "95 %", "p", "worse", "better")
+    table = plain_table("held out, task by task", *(f"{name}>" for name in numbers))
     for source, measures in found.items():
         for name, one in measures.items():
             title = f"{visible(source)} {_title(name, samples)}" if source else _title(name, samples)

@@ -80,7 +80,8 @@ def to_json_line(one: ExportedAttempt) -> str:
     try:
         return json.dumps(record, allow_nan=False) + "\n"
     except ValueError:  # JSON has no numbers that are not finite
-        return json.dumps(mapped(record, _finite)) + "\n"
+        finite = mapped(record, lambda v: None if isinstance(v, float) and not math.isfinite(v) else v)
+        return json.dumps(finite) + "\n"
 
 
 def markdown_head(title: str) -> str:
@@ -146,10 +147,6 @@ def _code(text: str) -> str:
 
 def _list(facts: Iterable[str]) -> str:
     return f"- {_code(' · '.join(facts))}\n"
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _time(seconds: float) -> str:

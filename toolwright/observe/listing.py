@@ -6,22 +6,20 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
 from toolwright.observe import attempt
 from toolwright.observe.attempt import visible
+from toolwright.observe.attempt_index import STEP_COLUMNS, AttemptTable, read_index
 from toolwright.observe.console import plain_table
 from toolwright.observe.numbers import compact
+from toolwright.observe.terminal import dialogue
+from toolwright.observe.terminal.dialogue import Paragraph
 from toolwright.trajectory import Group, Trajectory
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-    from toolwright.observe.attempt_index import AttemptTable
-    from toolwright.observe.terminal.dialogue import Paragraph
 
 TONES = {"good": "green", "bad": "red", "": ""}
 MOST_ROWS = 24  # of a listing, without --full
@@ -30,10 +28,6 @@ LABEL = 12  # columns
 
 
 def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
-    from rich.text import Text
-
-    from toolwright.observe.attempt_index import STEP_COLUMNS, read_index
-
     steps = list(files)
     hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
     shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
@@ -51,8 +45,6 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
 
 
 def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
-    from rich.text import Text
-
     shown = groups if full else groups[:MOST_ROWS]
     # The task has what the others leave; many attempts go over several lines.
     table = plain_table(expand=True)
@@ -66,28 +58,18 @@ def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group],
         for t in group.trajectories:
             each.append(_reward(t) + " ", style=_tone(t, rewards))
         mean = compact(sum(rewards) / len(rewards)) if rewards else "-"
-        table.add_row(
-            Text(visible(group.trajectories[0].group)),
-            mean,
-            each,
-            Text(attempt.question(group.task, most=200)),
-        )
+        name, asked = visible(group.trajectories[0].group), attempt.question(group.task, most=200)
+        table.add_row(Text(name), mean, each, Text(asked))
     console.print(Text(f"step {step}", style="bold"))
     console.print(table)
     if len(shown) < len(groups):
         console.print(Text(f"{len(groups) - len(shown)} more groups; --full shows them", style="dim"))
     name = visible(groups[0].trajectories[0].group)
-    console.print(
-        Text(
-            f"\ntoolwright view {_word(run)} --step {step} --group {name}, --best, --worst",
-            style="dim",
-        )
-    )
+    hint = f"\ntoolwright view {_word(run)} --step {step} --group {name}, --best, --worst"
+    console.print(Text(hint, style="dim"))
 
 
 def list_attempts(console: Console, table: AttemptTable, places: np.ndarray[Any, Any], *, full: bool) -> None:
-    from rich.text import Text
-
     listing = plain_table(expand=True)
     listing.add_column("group", no_wrap=True)
     for name in ("attempt", "reward", "tokens", "turns", "tools"):
@@ -96,9 +78,8 @@ def list_attempts(console: Console, table: AttemptTable, places: np.ndarray[Any,
     listing.add_column("question", overflow="ellipsis", no_wrap=True, ratio=1)
     shown = places if full else places[:MOST_ROWS]
     for place in shown:
-        numbers = [
-            table.numbers[name][place] for name in ("index", "reward", "length", "turns", "tool_calls")
-        ]
+        names = ("index", "reward", "length", "turns", "tool_calls")
+        numbers = [table.numbers[name][place] for name in names]
         figures = ["-" if np.isnan(number) else compact(float(number)) for number in numbers]
         group, stop, question = (table.texts[name].at(place) for name in ("group", "stop", "question"))
         listing.add_row(_line(group), *figures, _line(stop), _line(question))
@@ -112,10 +93,6 @@ def show_attempts(
     console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float], full: bool
 ) -> None:
     """Show the prompt once, which attempts at one task share, and then each attempt."""
-    from rich.text import Text
-
-    from toolwright.observe.terminal import dialogue
-
     most = sys.maxsize if full else MOST_TEXT
     first = shown[0]
     console.print(Text.assemble((f"step {step}", "bold"), f"  {visible(first.group)}"))
@@ -138,16 +115,11 @@ def _word(run: Path) -> str:
 
 def _print(console: Console, paragraph: Paragraph) -> None:
     """Print who wrote it in a column of its own, so that it is seen without colours too."""
-    from rich.text import Text
-
     whole, style = Text(paragraph.text.rstrip("\n"), style=paragraph.style), f"bold {paragraph.style}"
-    # What is piped is searched and compared: its lines stay as they were written.
-    wraps = console.is_terminal
-    lines = (
-        whole.wrap(console, console.width - LABEL, overflow="fold")
-        if wraps
-        else whole.split(allow_blank=True)
-    )
+    if console.is_terminal:
+        lines = whole.wrap(console, console.width - LABEL, overflow="fold")
+    else:  # what is piped is searched and compared: its lines stay as they were written
+        lines = whole.split(allow_blank=True)
     for number, line in enumerate(lines):
         label = f"{paragraph.who[: LABEL - 1]:<{LABEL}}" if number == 0 else " " * LABEL
         console.print(Text.assemble((label, style), line), soft_wrap=True)
@@ -164,6 +136,4 @@ def _tone(t: Trajectory, rewards: Sequence[float]) -> str:
 
 
 def _line(text: str) -> Text:
-    from rich.text import Text
-
     return Text(" ".join(visible(text).split()))

@@ -25,15 +25,9 @@ class Metrics:
 
     def append(self, step: int, values: Mapping[str, Value]) -> None:
         """Write a line. A value that is not finite becomes null, and its key is listed under `nonfinite`."""
-        row: Row = {"step": step}
-        nonfinite = []
-        for key, value in values.items():
-            plain = _plain(value)
-            if isinstance(plain, float) and not math.isfinite(plain):
-                nonfinite.append(key)
-                plain = None
-            row[key] = plain
-        row["step"] = step
+        plain = {key: _plain(value) for key, value in values.items()}
+        nonfinite = [k for k, v in plain.items() if isinstance(v, float) and not math.isfinite(v)]
+        row: Row = {"step": step, **plain, **dict.fromkeys(nonfinite)} | {"step": step}
         if nonfinite:
             row["nonfinite"] = nonfinite
         line = json.dumps(row, ensure_ascii=False, allow_nan=False)

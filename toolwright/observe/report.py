@@ -34,9 +34,9 @@ def write_report(run: Path) -> Path:
         raise UserError(f"no run folder at {run}")
     page = visible(_page(run))  # also what comes from plugins, metrics and names
     path = run / "report.html"
-    partial = run / "report.html.partial"
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
+    unfinished = run / "report.html.partial"
+    unfinished.write_text(page, encoding="utf-8")
+    os.replace(unfinished, path)
     return path
 
 
@@ -114,13 +114,8 @@ def _attempt(t: Trajectory, rewards: Sequence[float]) -> dict[str, Any]:
         "facts": [f"attempt {t.index} of {t.group}", *attempt.facts(t), *parts],
         "messages": attempt.messages(t),
         "segments": [
-            (
-                one.segment.source,
-                attempt.segment_text(one.segment),
-                f", {one.note}" if one.note else "",
-                attempt.calls(one.segment),
-            )
-            for one in attempt.segments(t)
+            (s.segment.source, attempt.segment_text(s.segment), s.note, attempt.calls(s.segment))
+            for s in attempt.segments(t)
         ],
         "failure": f"{t.failure.kind} failure: {t.failure.message}" if t.failure else "",
         "truth": None if t.task.ground_truth is None else attempt.ground_truth(t.task),

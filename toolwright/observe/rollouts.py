@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +36,10 @@ def versions(run: Path, *, links: bool = True) -> dict[int, tuple[Path, Version]
     return dict(sorted(found.items()))
 
 
-def version_of(path: Path) -> Version | None:
+def version_of(path: Path, *, links: bool = True) -> Version | None:
     """Return what changes when the file is written again: its time and its size. None if it is gone."""
     try:
-        about = path.stat()
+        about = path.stat(follow_symlinks=links)
     except OSError:
         return None
     return about.st_mtime_ns, about.st_size
@@ -48,10 +49,8 @@ def read(path: Path, rows: Sequence[int] | None = None) -> list[Trajectory]:
     """All attempts of a step, or these rows in this order: then only parts of the file are decoded."""
     from toolwright.record import load
 
-    try:
+    with _readable(path):
         found = load(path, rows)
-    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these
-        raise UserError(f"{path} cannot be read as rollouts: {error}") from error
     if not found:
         raise UserError(f"{path} holds no attempts")
     return found
@@ -62,9 +61,15 @@ def token_values(path: Path, rows: Sequence[int] | None = None) -> list[TokenVal
     only. Files of evaluations and of version 0.1 have no such values."""
     from toolwright.record import load_token_values
 
-    try:
+    with _readable(path):
         return load_token_values(path, rows)
-    except (OSError, ValueError, KeyError) as error:
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these
         raise UserError(f"{path} cannot be read as rollouts: {error}") from error
 
 
@@ -87,9 +92,7 @@ def spread(path: Path, most: int | None) -> list[Trajectory]:
     table = pq.read_table(path, columns=[name for name in SCHEMA.names if name in there])
     if most is None or most >= table.num_rows:
         return from_table(table)
-    rewards = table["reward"].to_pylist()
-    ranked = sorted(
-        range(len(rewards)), key=lambda row: -float("inf") if rewards[row] is None else rewards[row]
-    )
+    rewards = [-math.inf if reward is None else reward for reward in table["reward"].to_pylist()]
+    ranked = sorted(range(len(rewards)), key=rewards.__getitem__)
     last = len(ranked) - 1
     return from_table(table, sorted(ranked[place * last // max(1, most - 1)] for place in range(most)))

@@ -84,10 +84,8 @@ def line_chart(
     axis = _axis(values, zero=zero, share=share, log=log)
     every = [step for line in lines for step, _ in line.points]
     steps = Steps(*(span or (min(every), max(every))))
-    body = [_line(line, steps, axis) for line in lines]
-    return _frame(
-        steps, axis, body + _hovers(lines, steps, axis), label=", ".join(line.label for line in lines)
-    )
+    body = [_line(line, steps, axis) for line in lines] + _hovers(lines, steps, axis)
+    return _frame(steps, axis, body, label=", ".join(line.label for line in lines))
 
 
 def stacked_bars(layers: Sequence[ChartLine], *, unit: str = "") -> str:
@@ -95,9 +93,8 @@ def stacked_bars(layers: Sequence[ChartLine], *, unit: str = "") -> str:
     steps_all = sorted({step for layer in layers for step, _ in layer.points})
     values = [dict(layer.points) for layer in layers]
     count = min(MOST_BARS, len(steps_all))
-    buckets = [
-        steps_all[len(steps_all) * n // count : len(steps_all) * (n + 1) // count] for n in range(count)
-    ]
+    cuts = [len(steps_all) * n // count for n in range(count + 1)]
+    buckets = [steps_all[a:b] for a, b in pairwise(cuts)]
     means = [[sum(v.get(s, 0.0) for s in bucket) / len(bucket) for v in values] for bucket in buckets]
     axis = Axis(nice_ticks(0.0, max(map(sum, means)) or 1.0))
     pitch = (RIGHT - LEFT) / count
@@ -159,12 +156,10 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
     if len(points) <= most:
         return list(points)
     stretches = most // 2
-    kept: list[Point] = []
-    for number in range(stretches):
-        part = points[len(points) * number // stretches : len(points) * (number + 1) // stretches]
-        ends = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
-        kept += sorted(ends)
-    return sorted({points[0], *kept, points[-1]})
+    kept = {points[0], points[-1]}
+    for a, b in pairwise(len(points) * n // stretches for n in range(stretches + 1)):
+        kept |= {min(points[a:b], key=lambda p: p[1]), max(points[a:b], key=lambda p: p[1])}
+    return sorted(kept)
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
@@ -188,10 +183,8 @@ def _axis(values: Sequence[float], *, zero: bool, share: bool, log: bool) -> Axi
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         apart = max(1, math.ceil((last - first) / 5))
         return Axis([10.0**n for n in range(first, last + apart, apart)], log=True, share=share)
-    if zero and low > 0:
-        low = 0.0
-    if zero and high < 0:
-        high = 0.0
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
     return Axis(nice_ticks(low, high), share=share)
 
 
@@ -199,11 +192,9 @@ def _line(line: ChartLine, steps: Steps, axis: Axis) -> str:
     tone = f"c{line.tone}"
     if len(line.points) == 1:
         return _dots(line.points, steps, axis, tone)
-    if line.marks:
-        dots = _dots(line.points, steps, axis, tone) if len(line.points) <= 60 else ""
+    if line.marks or len(line.points) < SMOOTH_FROM:
+        dots = _dots(line.points, steps, axis, tone) if line.marks and len(line.points) <= 60 else ""
         return _polyline(line.points, steps, axis, f"line {tone}") + dots
-    if len(line.points) < SMOOTH_FROM:
-        return _polyline(line.points, steps, axis, f"line {tone}")
     raw = _polyline(line.points, steps, axis, f"line raw {tone}")
     return raw + _polyline(smooth(line.points), steps, axis, f"line {tone}")
 
@@ -233,7 +224,8 @@ def _hovers(lines: Sequence[ChartLine], steps: Steps, axis: Axis) -> list[str]:
     bands = []
     for number, (step, x) in enumerate(zip(every, places, strict=True)):
         here = [(line, known[step]) for line, known in zip(lines, values, strict=True) if step in known]
-        figures = " · ".join(f"{line.label} {_figure(value, axis)}" for line, value in here)
+        shown = percent if axis.share else compact
+        figures = " · ".join(f"{line.label} {shown(value)}" for line, value in here)
         note = escape(f"step {step}: {figures}")
         dots = "".join(
             f'<circle class="c{ln.tone}" cx="{x:.1f}" cy="{axis.y(v):.1f}" r="3"/>' for ln, v in here
@@ -245,10 +237,6 @@ def _hovers(lines: Sequence[ChartLine], steps: Steps, axis: Axis) -> list[str]:
             f'<text x="{RIGHT}" y="{TOP - 8}">{note}</text></g></g>'
         )
     return bands
-
-
-def _figure(value: float, axis: Axis) -> str:
-    return percent(value) if axis.share else compact(value)
 
 
 def _frame(steps: Steps | list[tuple[float, int]], axis: Axis, body: list[str], *, label: str) -> str:

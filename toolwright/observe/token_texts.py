@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolwright.observe.rollouts import Version, version_of
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
@@ -21,7 +23,7 @@ class TokenTexts:
     def __init__(self, find: Callable[..., Path | None]) -> None:
         """`find` gives a file of the run folder by the parts of its path, None if it is not there."""
         self._find = find
-        self._version: tuple[int, int] | None = None
+        self._version: Version | None = None
         self._backend: Backend | None = None
 
     def of(self, tokens: Sequence[int]) -> list[str] | None:
@@ -39,9 +41,8 @@ class TokenTexts:
             path = self._find(*place)
             if path is None:
                 continue
-            about = path.stat()
-            version = (about.st_mtime_ns, about.st_size)
-            if version != self._version and about.st_size <= MOST_BYTES:
+            version = version_of(path)
+            if version is not None and version != self._version and version[1] <= MOST_BYTES:
                 from tokenizers import Tokenizer as Backend
 
                 try:

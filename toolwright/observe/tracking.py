@@ -76,13 +76,7 @@ class Tracking:
         place = folder / "trackers"
         place.mkdir(parents=True, exist_ok=True)
         id, resumed = _run_id(place / "id")
-        run = {
-            "id": id,
-            "resumed": resumed,
-            "command": command,
-            "step": step,
-            "folder": str(self.folder),
-        }
+        run = {"id": id, "resumed": resumed, "command": command, "step": step, "folder": str(self.folder)}
         run["config"] = without_secrets(config)
         for one in configs:
             own = {"name": one.name or folder.name, "notes": one.notes}

@@ -90,10 +90,11 @@ class UiApp:
         await send_reply(send, reply, head=scope["method"] == "HEAD")
 
     def _check(self, scope: Scope, path: list[str]) -> None:
-        token, cookie = self._callers.token, self._cookie_of(scope)
-        if token is not None and hmac.compare_digest(cookie, _digest(token)):
-            scope = {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + token.encode())]}
-        if path == [""] and token is not None and is_token(_given_token(scope), token):
+        token = self._callers.token
+        if token is not None and (
+            hmac.compare_digest(self._cookie_of(scope), _digest(token))
+            or (path == [""] and is_token(_given_token(scope), token))
+        ):
             scope = {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + token.encode())]}
         if scope["method"] not in ("GET", "HEAD"):
             raise PageProblem(405, "this server is read-only: it answers only GET requests")
@@ -114,8 +115,8 @@ class UiApp:
     def _view(self, path: list[str], text: bytes) -> Callable[[], HttpReply]:
         """The view at `runs/RUN`, `runs/RUN/VIEW…` or `VIEW`."""
         if len(path) >= 2 and path[0] == "runs":
-            rest = path[3:]
-            name = "overview" if len(path) == 2 else f"{path[2]}/item" if rest else path[2]
+            view, *rest = path[2:] or ["overview"]
+            name = f"{view}/item" if rest else view
             # A name is looked up among the known ones only: the registry would import what looks like a path.
             if name not in RUN_VIEWS.names():
                 raise PageProblem(404, f"there is no view {name[:100]!r} of a run")
@@ -125,7 +126,7 @@ class UiApp:
                 run = self._library.get(path[1])
                 answer = RUN_VIEWS.get(name).target(run, query)
                 self._library.make_room(run)
-                return _reply(answer, query, f"{path[1]}-{path[2] if len(path) > 2 else name}")
+                return _reply(answer, query, f"{path[1]}-{view}")
 
             return show_run
         if len(path) != 1 or path[0] not in VIEWS.names():
@@ -186,8 +187,5 @@ def _reply(answer: ViewAnswer, query: Query, name: str) -> HttpReply:
     if not answer.names:
         raise PageProblem(400, "this view is not a table, so it cannot be downloaded as CSV")
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name)
-    disposition = f'attachment; filename="{safe}.csv"'.encode()
-    return HttpReply(
-        answer.as_csv(), content_type=b"text/csv; charset=utf-8",
-        headers=[(b"content-disposition", disposition), NO_STORE],
-    )  # fmt: skip
+    headers = [(b"content-disposition", f'attachment; filename="{safe}.csv"'.encode()), NO_STORE]
+    return HttpReply(answer.as_csv(), content_type=b"text/csv; charset=utf-8", headers=headers)

@@ -79,16 +79,13 @@ def _reachable(url: str) -> str:
     """The address by this machine's name, where the server listens on all of its addresses."""
     import socket
 
-    return url.replace("//0.0.0.0:", f"//{socket.gethostname()}:").replace(
-        "//[::]:", f"//{socket.gethostname()}:"
-    )
+    name = f"//{socket.gethostname()}:"
+    return url.replace("//0.0.0.0:", name).replace("//[::]:", name)
 
 
 def _open_browser(url: str) -> None:
     """Open the page if there are windows. Elsewhere a text browser would take over the terminal."""
-    windows = (
-        sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
+    windows = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     if windows and sys.stdout.isatty():
         import webbrowser
 

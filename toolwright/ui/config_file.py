@@ -62,17 +62,18 @@ class ConfigFile:
     def origins(self) -> dict[str, str]:
         """`command line` where the last command sets the key, `default` where the value is the schema's own;
         what differs from that was stated by a preset, or decided when the run began."""
-        said = {word.partition("=")[0].lstrip("+~") for word in self.words[2:] if "=" in word}
+        said = dict(word.lstrip("+~").split("=", 1) for word in self.words[2:] if "=" in word)
+        # task=sums names a preset, and sets no key of the block itself.
+        blocks = tuple(f"{key}." for key, value in said.items() if "." in key or value[:1] in ("{", "["))
         schema = DEFAULTS.get(self.kind)
         defaults = dict(flatten(schema().model_dump(mode="json"))) if schema is not None else {}
         found = {}
         for key, value in self.flat().items():
-            if any(key == word or key.startswith(word + ".") for word in said):
+            found[key] = "preset" if schema is not None else ""
+            if key in said or key.startswith(blocks):
                 found[key] = "command line"
-            elif key in defaults:
-                found[key] = "default" if defaults[key] == value else "preset"
-            else:
-                found[key] = "preset" if schema is not None else ""
+            elif key in defaults and defaults[key] == value:
+                found[key] = "default"
         return found
 
 

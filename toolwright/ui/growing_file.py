@@ -24,10 +24,8 @@ class GrowingFile:
         try:
             with path.open("rb") as file:
                 now = os.fstat(file.fileno())
-                again = (
-                    not stat.S_ISREG(now.st_mode) or now.st_ino != self._inode or now.st_size < self.offset
-                )
-                if again:
+                same = stat.S_ISREG(now.st_mode) and now.st_ino == self._inode
+                if again := not same or now.st_size < self.offset:
                     self._forget()
                     self._inode = now.st_ino
                 file.seek(self.offset)

@@ -116,10 +116,9 @@ class ChangeWatch:
             self._versions[run.name] = versions
             if changed or (look_at_states and run.name in self._running):
                 messages += self._message(run, changed)
-        here = {run.name for run in runs}
-        for name in self._versions.keys() - here:
+        for name in self._versions.keys() - {run.name for run in runs}:
+            del self._versions[name]
             messages.append(("gone", {"name": name}))
-        self._versions = {name: self._versions[name] for name in here}
         return messages
 
     def _is_old(self, versions: dict[str, Version]) -> bool:

@@ -54,10 +54,9 @@ class MetricsTable:
         for name, value in row.items():
             if name == STEP or not isinstance(value, int | float):
                 continue
-            column = self._values.get(name)
-            if column is None:
-                column = self._values[name] = array("d", [NAN]) * self.rows
-            column.append(value)
+            if name not in self._values:
+                self._values[name] = array("d", [NAN]) * self.rows
+            self._values[name].append(value)
         self.rows += 1
         for column in self._values.values():
             if len(column) < self.rows:

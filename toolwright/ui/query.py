@@ -59,6 +59,10 @@ class Query:
     def whole(self, name: str, default: int, *, most: int, least: int = 0) -> int:
         return whole_number(name, self.text(name) or str(default), most=most, least=least)
 
+    def page(self) -> tuple[int, int]:
+        """The first row that is asked for, and how many."""
+        return self.whole("offset", 0, most=1 << 40), self.whole("limit", 100, most=1000)
+
     def listed(self, name: str) -> list[str]:
         return [word for word in self.text(name).split(",") if word]
 

@@ -48,8 +48,8 @@ def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
         "state": state,
         "step": step,
         "steps": steps,
-        "algorithm": _text(config.at("algorithm.name")),
-        "task": _text(config.at("task.name")),
+        "algorithm": str(config.at("algorithm.name") or ""),
+        "task": str(config.at("task.name") or ""),
         "model": model_name(config.tree),
         "seed": _plain(config.at("run.seed")),
         "started": _started(config) or updated,
@@ -77,10 +77,6 @@ def _thinned(values: list[float]) -> list[float]:
     if len(values) <= POINTS:
         return values
     return [values[place * (len(values) - 1) // (POINTS - 1)] for place in range(POINTS)]
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _plain(value: Any) -> Any:

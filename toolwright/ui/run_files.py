@@ -71,14 +71,8 @@ class RunFiles:
 
     def versions(self) -> dict[str, Version]:
         """The time and size of each part of the run, which the live view watches."""
-        found = {}
-        for part, name in WATCHED.items():
-            try:
-                about = os.stat(self.path / name, follow_symlinks=False)
-            except OSError:
-                continue
-            found[part] = (about.st_mtime_ns, about.st_size)
-        return found
+        parts = {part: rollouts.version_of(self.path / name, links=False) for part, name in WATCHED.items()}
+        return {part: version for part, version in parts.items() if version is not None}
 
     @property
     def updated(self) -> float:

@@ -150,8 +150,11 @@ def _run(line: list[str], module: str | None, typed: list[str]) -> int:
     if args.help:
         print((__doc__ or "").rstrip())
         return 0
-    refused: list[str] = []
-    named = args.config_name or _config_of(module, refused)
+    named, refused = args.config_name, list[str]()
+    try:
+        named = named or (config_of_module(module) if module else None)
+    except UserError as error:
+        refused.append(str(error))  # beside what the keys become
     config = config_file(args.config_path, named)
     translation = translate(args.words, fit=args.fit, config=config, files_may_miss=args.show)
     translation.problems[:0] = refused
@@ -162,15 +165,6 @@ def _run(line: list[str], module: str | None, typed: list[str]) -> int:
         return _launch(made, dry_run=args.dry_run, typed=typed)
 
     return run(translation, show=args.show, start=start)
-
-
-def _config_of(module: str | None, refused: list[str]) -> str | None:
-    """The configuration of a module. Why it is refused joins `refused`, beside what its keys become."""
-    try:
-        return None if module is None else config_of_module(module)
-    except UserError as error:
-        refused.append(str(error))
-        return None
 
 
 def _launch(translation: Translation, *, dry_run: bool, typed: list[str]) -> int:

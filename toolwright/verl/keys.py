@@ -58,12 +58,9 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def nearest_key(key: str) -> str:
-    """A hint for an unknown key: a similar one in the same block, or one of the same name elsewhere."""
-    known = list(leaves())
-    parent, _, last = key.rpartition(".")
-    neighbours = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == parent}
-    close = [neighbours[name] for name in difflib.get_close_matches(last, neighbours, n=1, cutoff=0.75)]
-    namesakes = [other for other in known if other.rpartition(".")[2] == last]
-    namesakes.sort(key=lambda other: -difflib.SequenceMatcher(None, key, other).ratio())
-    close = close or namesakes[:1] or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "verl has no similar key"
+    """A hint for an unknown key: among those with a similar name, the one in the most similar place."""
+    names = {other: other.rpartition(".")[2] for other in leaves()}
+    close = difflib.get_close_matches(key.rpartition(".")[2], set(names.values()), n=3, cutoff=0.75)
+    similar = [other for other, name in names.items() if name in close]
+    similar.sort(key=lambda other: -difflib.SequenceMatcher(None, key, other).ratio())
+    return f"did you mean {similar[0]}?" if similar else "verl has no similar key"

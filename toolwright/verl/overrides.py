@@ -55,6 +55,10 @@ def _read_word(word: str, parsed: VerlOverrides) -> None:
             f"{word}: not a key=value; verl's settings are written like data.train_batch_size=64"
         )
         return
+    bare = name.lstrip("+~")
+    if bare == "hydra" or bare.startswith(("hydra.", "hydra/")):
+        parsed.notes.append(f"{word}: not used: a run writes only into its own folder")
+        return
     if name.lstrip("+").startswith(OURS):
         parsed.ours.append(f"{name.lstrip('+').removeprefix(OURS)}={text}")
         return
@@ -68,8 +72,6 @@ def _read_word(word: str, parsed: VerlOverrides) -> None:
     if override.is_delete():
         parsed.values.pop(key, None)
         parsed.notes.append(f"{word}: {key} is as if it were not set")
-    elif key == "hydra" or key.startswith(("hydra.", "hydra/")):
-        parsed.notes.append(f"{word}: not used: a run writes only into its own folder")
     elif "/" in key or override.package:
         parsed.notes.append(f"{word}: not used: it chooses which of verl's engines shards the model")
     elif override.is_sweep_override():

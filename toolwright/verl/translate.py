@@ -60,7 +60,8 @@ def translate(
     """
     parsed = overrides.parse(line, config=config)
     other = in_verls_words(parsed.values, fit=fit)
-    known = {key: value for key, value in other.values.items() if row_of(key)}
+    rows = {key: row for key in other.values if (row := row_of(key))}
+    known = {key: other.values[key] for key in rows}
     verl = VerlConfig(known, machine or Machine.here(), fit, files_may_miss, other.family, other.typed)
     result = VerlTranslation(
         fit=fit,
@@ -79,9 +80,9 @@ def translate(
         result.settings = [one for one in result.settings if not one.ours.startswith("reward.params.")]
     for setting in other.settings:  # in place of what verl's defaults led to
         result.set(setting.ours, setting.value, *setting.sources)
-    for key in known:
+    for key, row in rows.items():
         if not result.says(key):
-            _account_for(key, result)
+            _account_for(key, row, result)
     result.problems = list(dict.fromkeys(result.problems))
     result.changes = list(dict.fromkeys(result.changes))
     return result
@@ -97,22 +98,14 @@ def _apply_rules(translation: VerlTranslation) -> None:
             translation.refuse(_wrong_type(rule, translation.verl, error))
 
 
-def _account_for(key: str, translation: VerlTranslation) -> None:
+def _account_for(key: str, row: KeyRow, translation: VerlTranslation) -> None:
     """Note or refuse a key that the user set and that nothing here uses, with the reason."""
-    row = row_of(key)
-    if row is None:
-        return
     value, harmless = translation.verl[key], ""
-    if _harmless(row, key, value):
+    if value is None or value in row.harmless or (key in keys.leaves() and value == keys.leaves()[key]):
         # The default of a key that is only near says what verl does, once another key asks for it.
         same = row.support == "refused" or not value or value in row.harmless
         harmless = "as it is here" if same else "verl's default"
     translation.account_for(key, row.support, row.how, harmless=harmless)
-
-
-def _harmless(row: KeyRow, key: str, value: Any) -> bool:
-    missing = object()
-    return value == keys.leaves().get(key, missing) or value is None or value in row.harmless
 
 
 def _unknown(key: str, value: Any) -> str:

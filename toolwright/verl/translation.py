@@ -124,11 +124,8 @@ class Translation:
         """The words that a setting comes from: keys as they were typed, or else the library's defaults."""
         if typed := self.as_typed(*setting.sources):
             return typed
-        words = [
-            self.form.format(key, format_value(self.whole[key]))
-            for key in setting.sources
-            if key in self.defaults
-        ]
+        known = [key for key in setting.sources if key in self.defaults]
+        words = [self.form.format(key, format_value(self.whole[key])) for key in known]
         return f"{', '.join(words)} ({self.library}'s default)" if words else ", ".join(setting.sources)
 
     def says(self, key: str) -> bool:

@@ -29,18 +29,15 @@ def sandbox() -> CheckResult:
     version = f", Landlock version {landlock.abi()}" if "landlock" in there else ""
     if not missing:
         return ok(f"in force for {user}: {', '.join(there)}{version}; {groups}")
-    refused = ", ".join(f"{name} ({_reason(why)})" for name, why in missing.items())
+    # The kernel's own words, without the call that they answer.
+    said = {name: why.strip().splitlines()[-1].rpartition("): ")[2] for name, why in missing.items()}
+    refused = ", ".join(f"{name} ({why})" for name, why in said.items())
     text = f"for {user} the kernel does not provide: {refused}"
     return problem(
         f"{text}; the python tool and code rewards will not start",
         f"{_remedy(missing)}; or accept less isolation: `toolwright sandbox serve --isolation available`, "
         "and tools.python.url=http://127.0.0.1:8010",
     )
-
-
-def _reason(why: str) -> str:
-    """The kernel's own words, without the call that they answer."""
-    return why.strip().splitlines()[-1].rpartition("): ")[2]
 
 
 def _remedy(missing: dict[str, str]) -> str:

@@ -7,15 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
-from toolwright.doctor.run_history import (
-    ENOUGH_STEPS,
-    AttemptRow,
-    RunHistory,
-    error_of,
-    first,
-    last,
-    mean,
-)
+from toolwright.doctor.run_history import ENOUGH_STEPS, AttemptRow, RunHistory, error_of, first, last, mean
 from toolwright.doctor.symptoms.rewards import SURE, has_risen, near_best
 from toolwright.observe import rollouts
 from toolwright.observe.numbers import compact, percent
@@ -81,22 +73,17 @@ def tools_fail(history: RunHistory) -> Diagnosis | None:
     if not history.judged or not calls or errors is None or errors < MOSTLY * calls or near_best(history):
         return None
     names, trouble, said = _failing_calls(history)
-    remedy = {
+    remedies = {
         "timeout": "rollout.tool_timeout_s=120, or a tool that answers sooner",
         "unknown_tool": f"tell the policy which tools there are: {', '.join(_tools(history))}",
         "arguments": "say in the tool's docstring what each parameter is; set rollout.call_format",
-    }.get(
-        trouble,
-        "make such a call yourself, and fix the error that it reports; toolwright view shows the calls",
+    }
+    other = "make such a call yourself, and fix the error that it reports; toolwright view shows the calls"
+    evidence = (
+        f"{percent(errors / calls)} of the calls of the last steps failed ({trouble or 'unknown'}: {names})"
     )
-    return Diagnosis(
-        "problem",
-        "tool calls fail",
-        f"{percent(errors / calls)} of the calls of the last steps failed ({trouble or 'unknown'}: {names})",
-        remedy,
-        cause=0.8,
-        quote=said,
-    )
+    remedy = remedies.get(trouble, other)
+    return Diagnosis("problem", "tool calls fail", evidence, remedy, cause=0.8, quote=said)
 
 
 def _failing_calls(history: RunHistory) -> tuple[str, str, str]:
@@ -114,11 +101,8 @@ def _failing_calls(history: RunHistory) -> tuple[str, str, str]:
             troubles.update(str(call["trouble"]) for call in bad)
             if bad:
                 said[" ".join(segment.text.split())[:160]] += 1
-    return (
-        ", ".join(name for name, _ in names.most_common(3)),
-        troubles.most_common(1)[0][0] if troubles else "",
-        said.most_common(1)[0][0] if said else "",
-    )
+    trouble, answer = ("".join(text for text, _ in found.most_common(1)) for found in (troubles, said))
+    return ", ".join(name for name, _ in names.most_common(3)), trouble, answer
 
 
 def _tools(history: RunHistory) -> list[str]:
@@ -130,20 +114,16 @@ def _tools(history: RunHistory) -> list[str]:
 def tools_unused(history: RunHistory) -> Diagnosis | None:
     """Tools are offered and never called, or no longer."""
     calls = history.values("attempts/tool_calls")
-    offered = (
-        _tools(history) or history.setting("tool_config_path") or history.setting("rollout.tool_config_path")
-    )
+    offered = _tools(history) or history.setting("tool_config_path")
     if not history.judged or not offered or near_best(history):
         return None
     risen = has_risen(history)
     if max(calls, default=0.0) == 0:
-        return Diagnosis(
-            "warning" if risen else "problem",
-            "no tool calls",
-            f"the run offers tools, but no attempt of {len(history.steps)} steps has called one",
-            f"{COLD_START}; or an example in rollout.tool_prompt; rollout.call_format as the model knows it",
-            cause=0.7,
+        evidence = f"the run offers tools, but no attempt of {len(history.steps)} steps has called one"
+        remedy = (
+            f"{COLD_START}; or an example in rollout.tool_prompt; rollout.call_format as the model knows it"
         )
+        return Diagnosis("warning" if risen else "problem", "no tool calls", evidence, remedy, cause=0.7)
     before, after = mean(first(calls)) or 0.0, mean(last(calls)) or 0.0
     silent = max(calls[-ENOUGH_STEPS:]) == 0
     if not silent and (before < 0.2 or after > 0.1 * before):

@@ -29,6 +29,7 @@ REMEDIES = {
     ),
     r"no Ray cluster|Ray cannot be started": "toolwright doctor shows whether RAY_ADDRESS answers",
 }
+RESUMED = " run folder "  # what the first line of a start says
 STOPPED = re.compile(r"\d (stopped (at|before) step \d+)")
 
 
@@ -36,10 +37,12 @@ STOPPED = re.compile(r"\d (stopped (at|before) step \d+)")
 def crashed(history: RunHistory) -> Diagnosis | None:
     """The last thing that the log says is the error that ended it."""
     ends = [n for n, line in enumerate(history.log) if f" {ENDED}: " in line]
-    if not ends or history.finished or _began_after(history, ends[-1]):
+    if not ends or history.finished:
         return None
     text = history.log[ends[-1]].partition(f"{ENDED}: ")[2]
     more = [line for line in history.log[ends[-1] + 1 :] if line.strip()]
+    if any(RESUMED in line for line in more):
+        return None
     said = f"{text.strip()} … {more[-1].strip()}" if more else text.strip()
     found = next((remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, said)), "")
     if re.search(r"\.py:\w+ raised ", said):  # code of the user's own, no server
@@ -51,11 +54,6 @@ def crashed(history: RunHistory) -> Diagnosis | None:
     return Diagnosis(
         "problem", "crashed", f"after step {history.last_step}: {said[:MOST_TEXT]}", remedy, cause=0.95
     )
-
-
-def _began_after(history: RunHistory, line: int) -> bool:
-    """Return True if the run was resumed after this line of its log."""
-    return any(" run folder " in later for later in history.log[line + 1 :])
 
 
 @SYMPTOMS.register("killed")
@@ -105,8 +103,8 @@ def _unfinished(history: RunHistory) -> bool:
     if not history.planned or history.finished or crashed(history):
         return False
     for line in reversed(history.log):
-        if " run folder " in line:
-            return True  # taken up again
+        if RESUMED in line:
+            return True
         if STOPPED.search(line):
             return False
     return True

@@ -17,23 +17,17 @@ def loss(history: RunHistory) -> Diagnosis | None:
     early, late = mean(first(losses)) or 0.0, mean(last(losses)) or 0.0
     key, rate = "optimizer.lr", history.lr or 0.0
     if late > early + 3 * error_of(last(losses)):
-        return Diagnosis(
-            "problem",
-            "loss rises",
-            f"the loss went from {compact(early)} to {compact(late)} nats a token",
-            f"{key}={rate / 10:.1g} instead of {rate:g}, or auto",
-            cause=0.7,
-        )
+        evidence = f"the loss went from {compact(early)} to {compact(late)} nats a token"
+        remedy = f"{key}={rate / 10:.1g} instead of {rate:g}, or auto"
+        return Diagnosis("problem", "loss rises", evidence, remedy, cause=0.7)
     usual = history.usual_lr
     if usual and rate < usual / 10 and late > 0.9 * early:
-        return Diagnosis(
-            "warning",
-            "loss does not fall",
+        evidence = (
             f"the loss went from {compact(early)} to {compact(late)} nats a token in {len(losses)} steps at "
-            f"a rate of {rate:g}",
-            f"{key}={usual:g}, or auto",
-            cause=0.6,
+            f"a rate of {rate:g}"
         )
+        remedy = f"{key}={usual:g}, or auto"
+        return Diagnosis("warning", "loss does not fall", evidence, remedy, cause=0.6)
     return None
 
 
@@ -43,14 +37,12 @@ def sft_undoes(history: RunHistory) -> Diagnosis | None:
     points = series(history.rows, "held_out/accuracy")
     if history.kind != "sft" or len(points) < 2 or points[-1][1] > points[0][1] - 0.1:
         return None
-    return Diagnosis(
-        "problem",
-        "forgotten",
-        f"held-out accuracy fell from {percent(points[0][1])} to {percent(points[-1][1])}",
+    evidence = f"held-out accuracy fell from {percent(points[0][1])} to {percent(points[-1][1])}"
+    remedy = (
         f"optimizer.lr={(history.lr or 1e-5) / 10:.1g}, fewer steps, or demonstrations written as the model "
-        "writes",
-        cause=0.7,
+        "writes"
     )
+    return Diagnosis("problem", "forgotten", evidence, remedy, cause=0.7)
 
 
 @SYMPTOMS.register("preferences")
@@ -75,12 +67,10 @@ def preferences(history: RunHistory) -> Diagnosis | None:
         for _, value in series(history.rows, key)
     ]
     if len(seen) > 1 and now > 0.9 and seen[-1] < max(seen) - 0.1:
-        return Diagnosis(
-            "warning",
-            "preferences learned by heart",
+        evidence = (
             f"{percent(now)} of training pairs, and held-out agreement fell from {percent(max(seen))} to "
-            f"{percent(seen[-1])}",
-            "fewer steps (train.steps), more pairs, or a higher beta: algorithm.params.dpo.beta=0.3",
-            cause=0.5,
+            f"{percent(seen[-1])}"
         )
+        remedy = "fewer steps (train.steps), more pairs, or a higher beta: algorithm.params.dpo.beta=0.3"
+        return Diagnosis("warning", "preferences learned by heart", evidence, remedy, cause=0.5)
     return None

@@ -88,11 +88,9 @@ def memory(history: RunHistory) -> Diagnosis | None:
     cut = [line.split(" ", 2)[-1] for line in history.log if "for want of memory" in line]
     if not cut:
         return None
-    return Diagnosis(
-        "warning",
-        "little memory",
-        cut[-1],
+    evidence = cut[-1]
+    remedy = (
         "engine.slots=32 leaves more for each; model.gradient_checkpointing=true, model.lora.rank=16 or a "
-        "smaller model need less",
-        cause=0.4,
+        "smaller model need less"
     )
+    return Diagnosis("warning", "little memory", evidence, remedy, cause=0.4)

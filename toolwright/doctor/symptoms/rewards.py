@@ -40,13 +40,9 @@ def no_signal(history: RunHistory) -> Diagnosis | None:
         return None
     now = compact(history.end("reward/mean") or 0.0)
     always = f"all of them {now} since the first step" if most == least else f"mean {now}"
-    return Diagnosis(
-        "warning" if has_risen(history) else "problem",
-        "no signal",
-        f"{flat:,} of the last {groups:,} groups have attempts that all earn the same ({always})",
-        _more_signal(history),
-        cause=0.5,
-    )
+    evidence = f"{flat:,} of the last {groups:,} groups have attempts that all earn the same ({always})"
+    remedy = _more_signal(history)
+    return Diagnosis("warning" if has_risen(history) else "problem", "no signal", evidence, remedy, cause=0.5)
 
 
 def _more_signal(history: RunHistory) -> str:

@@ -25,13 +25,9 @@ def not_finite(history: RunHistory) -> Diagnosis | None:
         return None
     named = f"; {', '.join(broken[0][1][:3])} of step {broken[0][0]} is not finite" if broken else ""
     often = skipped > max(1.0, 0.02 * len(history.steps)) or bool(broken)
-    return Diagnosis(
-        "problem" if often else "warning",
-        "updates not finite",
-        f"{skipped:.0f} updates were skipped in {len(history.steps)} steps{named}",
-        f"{calmer(history)}; a reward that is not a number; model.dtype=float32",
-        cause=0.85,
-    )
+    evidence = f"{skipped:.0f} updates were skipped in {len(history.steps)} steps{named}"
+    remedy = f"{calmer(history)}; a reward that is not a number; model.dtype=float32"
+    return Diagnosis("problem" if often else "warning", "updates not finite", evidence, remedy, cause=0.85)
 
 
 @SYMPTOMS.register("kl")
@@ -113,11 +109,9 @@ def rate_low(history: RunHistory) -> Diagnosis | None:
         return None
     moved = abs((mean(last(rewards)) or 0.0) - (mean(first(rewards)) or 0.0))
     noise = math.hypot(error_of(first(rewards)), error_of(last(rewards)))
-    return Diagnosis(
-        "warning",
-        "learning rate low",
+    evidence = (
         f"after {len(rewards)} steps the reward has moved by {compact(moved)} (± {compact(noise)}), though "
-        f"attempts differ; the rate is {lr:g}, and {usual:g} is usual for this model",
-        f"update.policy.lr={usual:g}, or auto",
-        cause=0.55,
+        f"attempts differ; the rate is {lr:g}, and {usual:g} is usual for this model"
     )
+    remedy = f"update.policy.lr={usual:g}, or auto"
+    return Diagnosis("warning", "learning rate low", evidence, remedy, cause=0.55)

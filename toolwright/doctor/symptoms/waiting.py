@@ -7,7 +7,12 @@ from toolwright.doctor.run_history import RunHistory
 from toolwright.observe.numbers import duration, percent
 
 WORTH_S = 1.0  # a step below which nobody waits for long
-SLOW_SCORE, SLOW_CHECKPOINT, SLOW_EVALUATION = 0.3, 0.3, 0.5
+# The stages that should be a small part of a step: the most, what waits, and what helps.
+STAGES = {
+    "score": (0.3, "all roles wait for the reward", "reward.workers as many as cores, or a quicker reward"),
+    "checkpoint": (0.3, "training waits for checkpoints", "checkpoint.every=0 checkpoint.minutes=30"),
+    "evaluate": (0.5, "training waits for evaluations", "eval.every=50, or task.held_out_size=64"),
+}
 IDLE, BUSY = 0.25, 0.6
 SUSPENDED = 0.1  # of the turns
 MOST_STEPS = 50  # looked at: evaluations and checkpoints come every few
@@ -21,48 +26,19 @@ def waiting(history: RunHistory) -> Diagnosis | None:
         return None
     rows = history.steps[-MOST_STEPS:]
     whole = sum(row.get("time/total_s") or 0.0 for row in rows)
-    shares = {
-        stage: sum(row.get(f"time/{stage}_s") or 0.0 for row in rows) / whole
-        for stage in ("score", "checkpoint", "evaluate")
-    }
-    remedies = {
-        "score": (
-            SLOW_SCORE,
-            "all roles wait for the reward",
-            "reward.workers as many as cores, or a quicker reward",
-        ),
-        "checkpoint": (
-            SLOW_CHECKPOINT,
-            "training waits for checkpoints",
-            "checkpoint.every=0 checkpoint.minutes=30",
-        ),
-        "evaluate": (
-            SLOW_EVALUATION,
-            "training waits for evaluations",
-            "eval.every=50, or task.held_out_size=64",
-        ),
-    }
-    for stage, (most, who, remedy) in remedies.items():
-        if shares[stage] > most:
-            return Diagnosis(
-                "warning",
-                "waiting",
-                f"{who}: {percent(shares[stage])} of the {duration(total)} of a step",
-                remedy,
-                cause=0.3,
-            )
+    for stage, (most, who, remedy) in STAGES.items():
+        share = sum(row.get(f"time/{stage}_s") or 0.0 for row in rows) / whole
+        if share > most:
+            evidence = f"{who}: {percent(share)} of the {duration(total)} of a step"
+            return Diagnosis("warning", "waiting", evidence, remedy, cause=0.3)
     return _for_tools(history, total)
 
 
 def _for_tools(history: RunHistory, total: float) -> Diagnosis | None:
     """Sampling that computes little because every attempt waits for its tools."""
     sampling, cores = history.end("time/sample_s") or 0.0, history.end("use/rollout.run_cores")
-    spent = [
-        (a.timings.get("tool_s", 0.0), a.timings.get("attempt_s", 0.0))
-        for a in history.attempts
-        if not a.failure
-    ]
-    tools, whole = sum(tool for tool, _ in spent), sum(seconds for _, seconds in spent)
+    timings = [attempt.timings for attempt in history.attempts if not attempt.failure]
+    tools, whole = (sum(spent.get(name, 0.0) for spent in timings) for name in ("tool_s", "attempt_s"))
     if cores is None or cores > 0.3 or sampling < BUSY * total or not whole or tools < 0.5 * whole:
         return None
     return Diagnosis(
@@ -85,13 +61,11 @@ def cache_too_small(history: RunHistory) -> Diagnosis | None:
     if not history.judged or not turns or suspended < SUSPENDED * turns:
         return None
     slots = max(1, history.number("engine.slots") // 2)
-    return Diagnosis(
-        "warning",
-        "cache too small",
-        f"{suspended:,.0f} of {turns:,.0f} turns gave their pages to older ones and were computed again",
-        f"engine.slots={slots}, a shorter model.context, or more memory (engine.params.cache_tokens)",
-        cause=0.35,
+    evidence = (
+        f"{suspended:,.0f} of {turns:,.0f} turns gave their pages to older ones and were computed again"
     )
+    remedy = f"engine.slots={slots}, a shorter model.context, or more memory (engine.params.cache_tokens)"
+    return Diagnosis("warning", "cache too small", evidence, remedy, cause=0.35)
 
 
 @SYMPTOMS.register("idle roles")
@@ -112,14 +86,11 @@ def idle_roles(history: RunHistory) -> Diagnosis | None:
         if most.startswith("rollout")
         else "runtime.placement.policy.ranks=2, or runtime.placement.colocate=yes so that both share a GPU"
     )
-    return Diagnosis(
-        "warning",
-        "idle roles",
+    evidence = (
         f"{least} is busy {percent(busy[least])} of a step and waits for {most}, which is busy "
-        f"{percent(busy[most])}",
-        few,
-        cause=0.3,
+        f"{percent(busy[most])}"
     )
+    return Diagnosis("warning", "idle roles", evidence, few, cause=0.3)
 
 
 def _busy(history: RunHistory) -> dict[str, float]:
@@ -127,20 +98,14 @@ def _busy(history: RunHistory) -> dict[str, float]:
     steps = {int(row["step"]) for row in history.steps[-20:]}
     spans: dict[str, list[tuple[float, float]]] = {}
     for event in history.timeline:
-        at, takes = event.get("ts"), event.get("dur")
-        if (
-            event.get("args", {}).get("step") in steps
-            and isinstance(at, int | float)
-            and isinstance(takes, int | float)
-        ):
+        at, takes, step = event.get("ts"), event.get("dur"), event.get("args", {}).get("step")
+        if step in steps and isinstance(at, int | float) and isinstance(takes, int | float):
             spans.setdefault(str(event.get("pid")), []).append((at, at + takes))
     if not spans:
         return {}
-    begin, end = (
-        min(s for own in spans.values() for s, _ in own),
-        max(e for own in spans.values() for _, e in own),
-    )
-    return {who: _covered(own) / max(end - begin, 1) for who, own in spans.items()}
+    every = [span for own in spans.values() for span in own]
+    whole = max(end for _, end in every) - min(begin for begin, _ in every)
+    return {who: _covered(own) / max(whole, 1) for who, own in spans.items()}
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

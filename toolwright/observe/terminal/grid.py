@@ -147,9 +147,8 @@ class Grid(Scrolled):
     def render_line(self, y: int) -> Strip:
         width = self.room
         if y == 0:
-            return (
-                Strip(self._heading()).adjust_cell_length(width, self.rich_style).apply_style(self.rich_style)
-            )
+            heading = Strip(self._heading()).adjust_cell_length(width, self.rich_style)
+            return heading.apply_style(self.rich_style)
         row = self.scroll_offset.y + y - 1
         if row >= self.rows:
             return Strip.blank(width, self.rich_style)

@@ -63,9 +63,8 @@ class ColumnsPane(Pane):
     def _column(self, place: int, width: int) -> list[Line]:
         t = self.attempts[place]
         style = Style(bold=True, reverse=place == self.chosen)
-        head = [
-            [Piece(fit(line, width), style)] for line in fold(dialogue.title(t).replace("\n", " "), width)
-        ]
+        title = dialogue.title(t).replace("\n", " ")
+        head = [[Piece(fit(line, width), style)] for line in fold(title, width)]
         return [*head, *dialogue.lines([*dialogue.turns(t), *dialogue.truth(t)], width)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,14 @@ from textual.message import Message
 from toolwright.observe.terminal.dialogue import COLOURS
 from toolwright.observe.terminal.folding import fit
 from toolwright.observe.terminal.pane import Line, Pane
-from toolwright.observe.terminal.tokens import MEASURES, TokenTable, shown_text, token_styles, token_table
+from toolwright.observe.terminal.tokens import (
+    MEASURES,
+    Decode,
+    TokenTable,
+    shown_text,
+    token_styles,
+    token_table,
+)  # fmt: skip
 from toolwright.record import TokenValues
 from toolwright.trajectory import Trajectory
 
@@ -43,12 +50,7 @@ class TokenPane(Pane):
         self._attempt: Trajectory | None = None
         self._rows: list[list[int]] = []  # of each line, its tokens
 
-    def show(
-        self,
-        attempt: Trajectory,
-        values: TokenValues | None,
-        decode: Callable[[list[int]], list[str] | None],
-    ) -> None:
+    def show(self, attempt: Trajectory, values: TokenValues | None, decode: Decode) -> None:
         self._attempt, self.table = attempt, token_table(attempt, values, decode)
         sampled = np.flatnonzero(attempt.mask)
         self.cursor = int(sampled[0]) if len(sampled) else 0
@@ -65,10 +67,8 @@ class TokenPane(Pane):
         table = self.table
         if table is None or not table.ids:
             return "no tokens"
-        missing = (
-            self.measure in ("advantage", "entropy", "gap") and np.isnan(table.values[self.measure]).all()
-        )
-        why = " (not kept by this run)" if missing else ""
+        of_learner = self.measure in ("advantage", "entropy", "gap")
+        why = " (not kept by this run)" if of_learner and np.isnan(table.values[self.measure]).all() else ""
         return f"[{self.measure}]{why} {table.line(self.cursor)}"
 
     def action_move(self, by: int) -> None:
@@ -123,13 +123,11 @@ class TokenPane(Pane):
                 room = 0
 
     def _follow(self) -> None:
-        line = self._line_of(self.cursor)
+        rows = enumerate(self._rows)
+        line = next((n for n, row in rows if row and row[0] <= self.cursor <= row[-1]), 0)
         top, height = self.scroll_offset.y, max(1, self.size.height)
         if not top <= line < top + height:
             self.scroll_to(y=max(0, line - height // 2), animate=False)
-
-    def _line_of(self, place: int) -> int:
-        return next((n for n, row in enumerate(self._rows) if row and row[0] <= place <= row[-1]), 0)
 
     def line_at(self, place: int) -> Line:
         row = self._rows[place] if place < len(self._rows) else []

@@ -14,14 +14,9 @@ from toolwright.record import TokenValues
 from toolwright.trajectory import Trajectory
 
 Array = np.ndarray[Any, Any]
+Decode = Callable[[list[int]], list[str] | None]  # the text of each token; None without a tokenizer
 MEASURES = ("probability", "advantage", "entropy", "gap", "mask")
-SHORT_NAMES = {
-    "probability": "prob",
-    "learner": "learner",
-    "gap": "gap",
-    "entropy": "entropy",
-    "advantage": "adv",
-}
+NAMED = {"probability": "prob", "learner": "learner", "gap": "gap", "entropy": "entropy", "advantage": "adv"}
 SURPRISE, ENTROPY = (224, 92, 64), (150, 96, 220)
 PLUS, MINUS = (46, 160, 98), (214, 72, 72)
 LEARNED, LEFT_OUT = (40, 120, 190), (170, 140, 40)
@@ -43,19 +38,17 @@ class TokenTable:
         """Everything that is known of one token."""
         text = shown_text(self.texts[place])
         words = [f"{place + 1}/{len(self.ids)}", f"id {self.ids[place]}", f"“{text}”"]
-        for name, short in SHORT_NAMES.items():
+        for name, short in NAMED.items():
             value = self.values[name][place]
             if not np.isnan(value):
                 words.append(f"{short} {value:.3g}")
         return " ".join(words)
 
 
-def token_table(
-    t: Trajectory, values: TokenValues | None, decode: Callable[[list[int]], list[str] | None]
-) -> TokenTable:
+def token_table(t: Trajectory, values: TokenValues | None, decode: Decode) -> TokenTable:
     """Put an attempt's segments end to end. Without a tokenizer a token shows its number."""
     ids, texts, segments = [], [], []
-    parts: dict[str, list[Array]] = {name: [] for name in ("probability", "learner", "entropy", "advantage")}
+    parts: dict[str, list[Array]] = {name: [] for name in NAMED if name != "gap"}
     known = values.by_segment(t) if values is not None else [TokenValues()] * len(t.segments)
     for number, (segment, own) in enumerate(zip(t.segments, known, strict=True)):
         size = len(segment.tokens)

@@ -17,11 +17,7 @@ TOGETHER = 100  # parameters in one request
 @TRACKERS.register("mlflow", needs=("mlflow",))
 class MLflow(Tracker):
     def __init__(
-        self,
-        *,
-        uri: str | None = None,
-        experiment: str = "toolwright",
-        tags: dict[str, str] | None = None,
+        self, *, uri: str | None = None, experiment: str = "toolwright", tags: dict[str, str] | None = None
     ) -> None:
         self.uri, self.experiment, self.tags = uri, experiment, tags or {}
 

@@ -51,14 +51,7 @@ class SwanLab(Tracker):
         self.swanlab.finish(state="crashed" if end.status == "failed" else "success")
 
     def _text(
-        self,
-        step: int,
-        task: str,
-        question: str,
-        answer: str,
-        reward: float | None,
-        calls: str,
-        *_: object,
+        self, step: int, task: str, question: str, answer: str, reward: float | None, calls: str, *_: object
     ) -> Any:
         text = "\n\n".join(filter(None, (question, answer, calls)))
         return self.swanlab.Text(text, caption=f"{task}, reward {reward}")

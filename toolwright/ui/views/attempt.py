@@ -43,16 +43,8 @@ def attempt(run: OpenRun, query: Query) -> ViewAnswer:
     neighbours = {"previous": _neighbour(table, place - 1), "next": _neighbour(table, place + 1)}
     ((found, known),) = read_attempts(path, [row], tokens=True)
     shown = _described(found, known, run.tokens, tokens=True, whole=bool(query.flag("whole")))
-    return ViewAnswer(
-        {
-            "step": step,
-            "row": row,
-            "task": _task(found.task),
-            **shown,
-            "neighbours": neighbours,
-            "group_rows": rows,
-        }
-    )
+    about = {"step": step, "row": row, "task": _task(found.task), **shown}
+    return ViewAnswer({**about, "neighbours": neighbours, "group_rows": rows})
 
 
 @RUN_VIEWS.register("groups/item")

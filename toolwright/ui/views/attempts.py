@@ -19,20 +19,8 @@ TEXTS = ("group", "task", "source", "question", "stop", "failure")
 NUMBERS = ("reward", "seconds")
 WHOLE = ("index", "length", "turns", "tool_calls", "tool_errors", "version", "staleness")
 COLUMNS = (
-    *(
-        "step",
-        "row",
-        "group",
-        "index",
-        "task",
-        "source",
-        "question",
-        "reward",
-        "length",
-        "turns",
-        "tool_calls",
-    ),
-    *("tool_errors", "stop", "failed", "failure", "seconds", "version", "staleness"),
+    *("step", "row", "group", "index", "task", "source", "question", "reward", "length", "turns"),
+    *("tool_calls", "tool_errors", "stop", "failed", "failure", "seconds", "version", "staleness"),
 )
 SEARCH_S = 2.0
 LONGEST_SEARCH = 1000  # characters
@@ -51,11 +39,11 @@ def attempts(run: OpenRun, query: Query) -> ViewAnswer:
         looked = search(table, places, text, skip=skip, limit_s=SEARCH_S)
         places = np.array(looked.places, np.int64)
     places = sorted_places(table, places, query)
-    offset = query.whole("offset", 0, most=1 << 40)
-    limit = query.whole("limit", 100, most=1000)
-    rows = attempt_rows(table, places[offset : offset + limit])
-    for row, place in zip(rows, places[offset : offset + limit].tolist(), strict=True):
-        if text:
+    offset, limit = query.page()
+    shown = places[offset : offset + limit]
+    rows = attempt_rows(table, shown)
+    if text:
+        for row, place in zip(rows, shown.tolist(), strict=True):
             row["snippet"] = looked.snippets.get(place, "")
     data = {
         "total": len(table),

@@ -30,13 +30,8 @@ def distributions(run: OpenRun, query: Query) -> ViewAnswer:
     values, steps = table.numbers[what][places], table.step[places]
     edges = _edges(values, query.whole("bins", 30, most=200, least=1))
     counts = np.histogram(values, edges)[0]
-    data: dict[str, Any] = {
-        "what": what,
-        "available": available,
-        "count": len(values),
-        "edges": edges.tolist(),
-    }
-    data |= {"counts": counts.tolist(), **_figures(values)}
+    data: dict[str, Any] = {"what": what, "available": available, "count": len(values)}
+    data |= {"edges": edges.tolist(), "counts": counts.tolist(), **_figures(values)}
     parts: list[dict[str, Any]] = [{"counts": counts.tolist()}]
     if query.choice("by", ("", "step"), "") == "step":
         parts = data["by_step"] = _by_step(values, steps, edges)

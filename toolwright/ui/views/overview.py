@@ -23,7 +23,7 @@ MOST_INCIDENTS, MOST_FAILURES, MOST_STEPS = 1000, 100, 50
 @RUN_VIEWS.register("overview")
 def overview(run: OpenRun, query: Query) -> ViewAnswer:
     config, metrics = run.config, run.metrics
-    origins = config.origins()
+    origins, problems = config.origins(), list(run.attempts.problems.values())
     return ViewAnswer(
         {
             "summary": card(run),
@@ -36,10 +36,7 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
             "metrics": metrics.names,
             "charts": _charts(set(metrics.names)),
             "log": run.files.text("log.txt", most=MOST_LOG, tail=True),
-            "warnings": [
-                *metric_warnings(metrics.nonfinite, metrics.points),
-                *run.attempts.problems.values(),
-            ],
+            "warnings": metric_warnings(metrics.nonfinite, metrics.points) + problems,
             "incidents": whole_rows(run.files.text("incidents.jsonl", tail=True))[-MOST_INCIDENTS:],
             "failures": failures(run.attempts),
         }
@@ -48,13 +45,8 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
 
 def _charts(names: set[str]) -> list[dict[str, Any]]:
     """The charts of the report that this run has values for."""
-    found = []
-    for chart in CHARTS:
-        keys = [list(pair) for pair in chart.keys if pair[0] in names]
-        if keys:
-            about = {"title": chart.title, "note": chart.note, "keys": keys}
-            found.append({**about, "log": chart.log, "zero": chart.zero, "share": chart.share})
-    return found
+    charts = [{**vars(chart), "keys": [pair for pair in chart.keys if pair[0] in names]} for chart in CHARTS]
+    return [chart for chart in charts if chart["keys"]]
 
 
 def failures(table: AttemptTable) -> list[dict[str, Any]]:

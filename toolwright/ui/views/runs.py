@@ -9,17 +9,8 @@ from toolwright.ui.run_library import RunLibrary
 from toolwright.ui.view import VIEWS, ViewAnswer, of_rows
 
 COLUMNS = (
-    "name",
-    "kind",
-    "state",
-    "step",
-    "steps",
-    "algorithm",
-    "task",
-    "model",
-    "started",
-    "updated",
-    "seconds",
+    *("name", "kind", "state", "step", "steps", "algorithm", "task", "model"),
+    *("started", "updated", "seconds"),
 )
 
 

@@ -32,7 +32,7 @@ def tasks(run: OpenRun, query: Query) -> ViewAnswer:
     known = [row for row in rows if row[sort] is not None]
     known.sort(key=lambda row: row[sort], reverse=descending)
     rows = known + [row for row in rows if row[sort] is None]
-    offset, limit = query.whole("offset", 0, most=1 << 40), query.whole("limit", 100, most=1000)
+    offset, limit = query.page()
     data = {"total": len(rows), "offset": offset, "rows": rows[offset : offset + limit]}
     return of_rows(data, COLUMNS, rows)
 

@@ -37,8 +37,7 @@ def timeline(run: OpenRun, query: Query) -> ViewAnswer:
         "cut": cut,
         "roles": [_role(who, events, busy, (start, end)) for who in busy],
     }
-    rows = ({**vars(event), "step": event.step} for event in events)
-    return of_rows(data, COLUMNS, rows)
+    return of_rows(data, COLUMNS, map(vars, events))
 
 
 def _role(
@@ -46,15 +45,9 @@ def _role(
 ) -> dict[str, Any]:
     start, end = whole
     stages = [
-        {
-            "stage": event.stage,
-            "start_s": event.start - start,
-            "seconds": event.seconds,
-            "cpu_s": event.cpu_s,
-            "step": event.step,
-        }
-        for event in events
-        if event.who == who
+        {"stage": e.stage, "start_s": e.start - start, "seconds": e.seconds, "cpu_s": e.cpu_s, "step": e.step}
+        for e in events
+        if e.who == who
     ]
     worked = sum(high - low for low, high in busy[who])
     waits = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,16 +79,21 @@ class FlatTable:
         """The kind of a key, and what it becomes, or the reason. Its own row goes before a row for many."""
         if key in self.rows()["translated"]:
             return "translated", self.rows()["translated"][key]
-        listed = [
-            (one, kind, why) for kind in KINDS[1:] for why, keys in self.rows()[kind].items() for one in keys
-        ]
-        own = [(kind, why) for one, kind, why in listed if one == key]
-        many = [(k, why) for one, k, why in listed if one.endswith("*") and key.startswith(one[:-1])]
+        own = [(kind, why) for one, kind, why in self._listed() if one == key]
+        many = [(k, why) for one, k, why in self._listed() if one[-1] == "*" and key.startswith(one[:-1])]
         return next(iter([*own, *many]), None)
 
+    def _listed(self) -> Iterator[tuple[str, str, str]]:
+        """Each key that is not translated, with its kind and the reason."""
+        for kind in KINDS[1:]:
+            yield from ((key, kind, why) for why, keys in self.rows()[kind].items() for key in keys)
+
+    def keys(self) -> list[str]:
+        """Every key that has a row."""
+        return [*self.rows()["translated"], *(key for key, _, _ in self._listed())]
+
     def _nearest(self, key: str) -> str:
-        listed = (one for kind in KINDS[1:] for keys in self.rows()[kind].values() for one in keys)
-        close = difflib.get_close_matches(key, [*self.rows()["translated"], *listed], n=1)
+        close = difflib.get_close_matches(key, self.keys(), n=1)
         return f"did you mean {close[0]}?" if close else "there is no similar one"
 
 

@@ -99,25 +99,16 @@ def _merge(words: list[str], *, fit: bool) -> Translation:
     """A checkpoint of ours becomes a Hugging Face folder by `toolwright model convert`."""
     parser = _Options(prog="verl.model_merger")
     parser.add_argument("operation", nargs="?", default="merge")
-    for name in (
-        "--backend",
-        "--local_dir",
-        "--target_dir",
-        "--hf_model_path",
-        "--hf_upload_path",
-        "--test_hf_dir",
-    ):
-        parser.add_argument(name)
-    for name in ("--tie-word-embedding", "--is-value-model", "--private", "--use_cpu_initialization"):
-        parser.add_argument(name, action="store_true")
+    for name in ("backend", "local_dir", "target_dir", "hf_model_path", "hf_upload_path", "test_hf_dir"):
+        parser.add_argument(f"--{name}")
+    for name in ("tie-word-embedding", "is-value-model", "private", "use_cpu_initialization"):
+        parser.add_argument(f"--{name}", action="store_true")
     args = parser.parse_args(words)
     result = Translation(fit=fit, command="model")
     if args.operation != "merge":
         result.refuse(f"{args.operation}: a folder is written, and not compared with another")
     if args.local_dir is None:
-        raise UserError(
-            "--local_dir is missing: the checkpoint to convert, such as runs/NAME/checkpoints/step_N"
-        )
+        raise UserError("--local_dir is missing: the checkpoint, such as runs/NAME/checkpoints/step_N")
     result.arguments += ["convert", args.local_dir]
     result.arguments += ["--out", args.target_dir or f"{args.local_dir.rstrip('/')}-hf"]
     for name in ("backend", "hf_model_path", "tie_word_embedding", "use_cpu_initialization", "private"):

@@ -98,15 +98,10 @@ def _algorithm(values: Mapping[str, Any], result: Translation) -> None:
 def _reference(values: Mapping[str, Any], result: Translation) -> None:
     """KL to the reference: in the loss, or in the reward of REINFORCE++."""
     penalty = "algorithm.kl_penalty_type"
-    for beta, place, where, kind in (
-        ("algorithm.kl_beta", f"{ACTOR}kl_loss_coef", f"{ACTOR}use_kl_loss", f"{ACTOR}kl_loss_type"),
-        (
-            "algorithm.reinpp_kl_beta",
-            "algorithm.kl_ctrl.kl_coef",
-            "algorithm.use_kl_in_reward",
-            "algorithm.kl_penalty",
-        ),
-    ):
+    in_loss = (f"{ACTOR}use_kl_loss", f"{ACTOR}kl_loss_coef", f"{ACTOR}kl_loss_type")
+    in_reward = ("algorithm.use_kl_in_reward", "algorithm.kl_ctrl.kl_coef", "algorithm.kl_penalty")
+    for beta, keys in (("algorithm.kl_beta", in_loss), ("algorithm.reinpp_kl_beta", in_reward)):
+        where, place, kind = keys
         if values.get(beta):
             result.set(where, True, beta)
             result.set(place, values[beta], beta)
@@ -237,14 +232,11 @@ def _reward(values: Mapping[str, Any], result: Translation) -> None:
     kind = "reward.reward_type"
     if kind in values:
         scorer, differs = REWARDS.get(str(values[kind]), ("", ""))
-        if not scorer:
-            result.refuse(
-                f"rewards of RLinf's that are here: {', '.join(REWARDS)}; name a function of yours with "
-                "toolwright.reward.function=path.py:name",
-                kind,
-            )
-        else:
+        if scorer:
             result.set("toolwright.reward.function", scorer, kind)
+        else:
+            own = "name a function of yours with toolwright.reward.function=path.py:name"
+            result.refuse(f"rewards of RLinf's that are here: {', '.join(REWARDS)}; {own}", kind)
         if differs:
             result.near(differs, kind)
 

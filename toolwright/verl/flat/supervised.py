@@ -30,9 +30,10 @@ def _special(values: Mapping[str, Any], result: Translation) -> None:
         result.refuse("one file; `toolwright data mix` makes one of several", "data.train_files")
     if int(whole.get("model.lora_rank") or 0) == 0:  # all matrices learn
         result.read(*LORA)
-    steps = whole.get("trainer.total_training_steps") or _steps(files[0], whole)
-    source = "trainer.total_training_steps" if whole.get("trainer.total_training_steps") else None
-    source = source or f"trainer.total_epochs={whole['trainer.total_epochs']}"
+    source = "trainer.total_training_steps"
+    steps = whole.get(source)
+    if not steps:
+        source, steps = f"trainer.total_epochs={whole['trainer.total_epochs']}", _steps(files[0], whole)
     if steps is None:
         result.note(f"{source}: becomes steps once {files[0]} is here")
     else:
@@ -86,9 +87,8 @@ def _schedule(values: Mapping[str, Any], result: Translation, steps: int | None)
     if chosen in DECAYS:
         result.set("optimizer.decay", DECAYS[chosen], name)
         if chosen == "wsd":
-            result.near(
-                f"{name}=wsd: the rate stays as it is, where verl's falls over the last tenth of a run"
-            )
+            text = "the rate stays as it is, where verl's falls over the last tenth of a run"
+            result.near(f"{name}=wsd: {text}")
     else:
         result.refuse(f"{name}={chosen}: expected {', '.join(DECAYS)}")
     lowest = _first(values, "optim.min_lr", "optim.lr_min", "optim.min_lr_ratio")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import HUB_NAME, data_files
 from toolwright.verl.config import Machine, missing_for
-from toolwright.verl.flat import KINDS, FlatTable
+from toolwright.verl.flat import FlatTable
 from toolwright.verl.flat.supervised import HELD_OUT
 from toolwright.verl.translation import Translation
 
@@ -49,8 +53,7 @@ def read_options(words: list[str]) -> dict[str, Any]:
         while not equals and place < len(words) and not words[place].startswith("--"):
             taken.append(words[place])
             place += 1
-        read = [yaml.safe_load(one) if one else one for one in taken]
-        read = [float(one) if isinstance(one, str) and _is_number(one) else one for one in read]
+        read = [_value(one) for one in taken]
         found[name.replace("-", "_")] = True if not read else read[0] if len(read) == 1 else read
     if "config" in found:
         file = Path(str(found.pop("config"))).expanduser()
@@ -60,12 +63,12 @@ def read_options(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _value(text: str) -> Any:
+    """A value as YAML reads it; 1e-6 is a number too."""
+    value = yaml.safe_load(text) if text else text
+    with suppress(ValueError):
+        return float(value) if isinstance(value, str) else value
+    return value
 
 
 def _data(values: Values, result: Translation, ours: str) -> None:
@@ -235,9 +238,8 @@ def _rewards(values: Values, result: Translation) -> None:
             module, _, function = str(name).rpartition(".")
             found[function] = f"{module}:{function}"
         else:
-            result.refuse(
-                f"--reward_funcs {name}: name a function as package.module.name, or {' or '.join(REWARDS)}"
-            )
+            known = " or ".join(REWARDS)
+            result.refuse(f"--reward_funcs {name}: name a function as package.module.name, or {known}")
     if len(found) == 1:
         result.set("reward.function", next(iter(found.values())), f"--reward_funcs {named[0]}")
         return
@@ -326,14 +328,8 @@ def _preferences(values: Values, result: Translation, loss: str, arguments: tupl
     _precision(values, result)
 
 
-def _dpo(values: Values, result: Translation) -> None:
-    _preferences(values, result, "dpo", ("label_smoothing",))
-
-
-def _kto(values: Values, result: Translation) -> None:
-    _preferences(values, result, "kto", ("desirable_weight", "undesirable_weight"))
-
-
+_dpo = partial(_preferences, loss="dpo", arguments=("label_smoothing",))
+_kto = partial(_preferences, loss="kto", arguments=("desirable_weight", "undesirable_weight"))
 # The script, our command, and the table of its options.
 TABLES: dict[str, tuple[str, FlatTable]] = {
     script: (command, FlatTable(name, special, library="TRL", form="--{} {}"))
@@ -352,8 +348,8 @@ def usage() -> str:
     lines += ["  --show     print what each option becomes and stop"]
     lines += ["  --fit      accept what is done nearly so; prints a line each"]
     for script, (_, table) in TABLES.items():
-        kinds = table.rows()
-        rest = [one for kind in KINDS[1:] for keys in kinds[kind].values() for one in keys]
-        options = sorted({*kinds["translated"], *rest, *kinds["together"]})
-        lines += ["", f"{script}:", f"  {' '.join(f'--{option}' for option in options)}"]
+        options = sorted({*table.keys(), *table.rows()["together"]})
+        listed = " ".join(f"--{option}" for option in options)
+        columns = shutil.get_terminal_size().columns - 2
+        lines += ["", f"{script}:", textwrap.indent(textwrap.fill(listed, columns), "  ")]
     return "\n".join(lines)

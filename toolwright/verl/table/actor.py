@@ -80,11 +80,8 @@ def clip(verl: VerlConfig, to: Translation) -> None:
         to.set(f"algorithm.clip_{side}", verl[chosen], chosen)
     ignored = [key for key in (f"{both}_low", f"{both}_high") if not verl.is_set(key)]
     if verl.is_set(both) and not of_search_r1(verl) and any(verl[both] != verl[key] for key in ignored):
-        to.near(
-            f"bounds the ratio, where verl goes by its own "
-            f"{' and '.join(verl.as_typed(key) for key in ignored)}",
-            both,
-        )
+        own = " and ".join(map(verl.as_typed, ignored))
+        to.near(f"bounds the ratio, where verl goes by its own {own}", both)
 
 
 def micro_tokens(verl: VerlConfig, to: Translation) -> None:
@@ -94,7 +91,5 @@ def micro_tokens(verl: VerlConfig, to: Translation) -> None:
     if verl[f"{ACTOR}use_dynamic_bsz"] or (verl.is_set(budget) and verl[fixed] is None):
         to.set("update.micro_tokens", verl.number(budget), budget)
     elif verl[fixed] is not None:
-        longest = verl.number("data.max_prompt_length") + verl.number(
-            "actor_rollout_ref.rollout.response_length"
-        )
-        to.set("update.micro_tokens", verl.number(fixed) * longest, fixed)
+        lengths = ("data.max_prompt_length", "actor_rollout_ref.rollout.response_length")
+        to.set("update.micro_tokens", verl.number(fixed) * sum(map(verl.number, lengths)), fixed)

@@ -66,15 +66,11 @@ def distillation(verl: VerlConfig, to: Translation) -> None:
     for name in ("loss_max_clamp", "log_prob_min_clamp"):
         if verl[f"{loss}{name}"] is not None:
             to.near("the teacher's grades are not clamped", f"{loss}{name}")
-    (key, path) = next(iter(paths.items()))
+    ((key, path),) = paths.items()
     to.set("algorithm.params.distill.teacher", str(path), key)
-    weight = 1.0 if verl[f"{loss}use_task_rewards"] else 0.0
-    to.set("algorithm.params.distill.reward_weight", weight, f"{loss}use_task_rewards")
-    to.set(
-        "algorithm.params.distill.coef",
-        float(verl[f"{loss}distillation_loss_coef"]),
-        f"{loss}distillation_loss_coef",
-    )
+    rewarded, coef = f"{loss}use_task_rewards", f"{loss}distillation_loss_coef"
+    to.set("algorithm.params.distill.reward_weight", 1.0 if verl[rewarded] else 0.0, rewarded)
+    to.set("algorithm.params.distill.coef", float(verl[coef]), coef)
     to.set("algorithm.gamma", 0.0, f"{TEACHER}enabled")
 
 
@@ -106,14 +102,10 @@ def hgpo(verl: VerlConfig, to: Translation) -> None:
 
 
 def estimator(verl: VerlConfig, to: Translation) -> None:
-    if distils(verl):
-        sources = (f"{TEACHER}enabled", ESTIMATOR)
-        to.set("algorithm.name", "distill", *sources)
-        to.set("algorithm.adv_estimator", "distill", *sources)
-        return
-    if is_prime(verl):
+    if distils(verl) or is_prime(verl):
+        sources = (f"{TEACHER}enabled", ESTIMATOR) if distils(verl) else (ESTIMATOR,)
         for key in ("algorithm.name", "algorithm.adv_estimator"):
-            to.set(key, "prime", ESTIMATOR)
+            to.set(key, "distill" if distils(verl) else "prime", *sources)
         return
     source = verl[ESTIMATOR]
     name = ESTIMATORS.get(source, source)
@@ -204,22 +196,15 @@ def groups(verl: VerlConfig, to: Translation) -> None:
     if is_prime(verl) or verl.is_set(prime.FILTERED):
         prime.groups(verl, to)
         return
-    enabled = bool(verl[f"{FILTER}enable"])
-    rounds, metric = verl[f"{FILTER}max_num_gen_batches"], verl[f"{FILTER}metric"]
+    on, limit = f"{FILTER}enable", f"{FILTER}max_num_gen_batches"
+    enabled, rounds, metric = bool(verl[on]), verl[limit], verl[f"{FILTER}metric"]
     by_reward = enabled and metric in ("score", "seq_reward", "seq_final_reward")
-    to.set(
-        "algorithm.selection.dynamic_sampling",
-        "reward" if by_reward else enabled,
-        f"{FILTER}enable",
-        f"{FILTER}metric",
-    )
+    chosen = "reward" if by_reward else enabled
+    to.set("algorithm.selection.dynamic_sampling", chosen, on, f"{FILTER}metric")
     if not enabled:
         return
-    to.set(
-        "algorithm.selection.max_rounds",
-        rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS,
-        f"{FILTER}max_num_gen_batches",
-    )
+    most = rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS
+    to.set("algorithm.selection.max_rounds", most, limit)
     if metric not in (None, "acc") and not by_reward:
         to.note(f"{FILTER}metric={metric}: groups are told apart by `acc`, or by the reward without one")
 
@@ -251,14 +236,9 @@ def correction(verl: VerlConfig, to: Translation) -> None:
             mode, low = "mask", float(bounds[0])
         high = float(bounds[-1])
     elif verl[flat] and verl[f"{flat}_threshold"] is not None:
-        mode, level, high, source = (
-            verl[f"{flat}_mode"],
-            verl[f"{flat}_level"],
-            verl[f"{flat}_threshold"],
-            flat,
-        )
+        bounded, source = (f"{flat}_threshold", f"{flat}_threshold_lower"), flat
+        mode, level, high = (verl[f"{flat}_{name}"] for name in ("mode", "level", "threshold"))
         low = verl[f"{flat}_threshold_lower"] or 1 / high
-        bounded = (f"{flat}_threshold", f"{flat}_threshold_lower")
     elif verl[CAP] and verl[CAP] > 0:
         mode, high, source = "truncate", verl[CAP], CAP
     if verl[REJECT] is not None:
@@ -287,8 +267,8 @@ def _rejection(verl: VerlConfig, to: Translation, weighed: str | None) -> None:
     level = REJECTIONS.get(named[place], named[place])
     if len(named) > 1:
         to.near(f"{named[place]} alone rejects", REJECT)
-    weights = f"{CORRECTION}rollout_is"
-    said = f"{verl.as_typed(REJECT)}, {verl.as_typed(weights)}, {verl.as_typed(f'{weights}_threshold')}"
+    weights = (f"{CORRECTION}rollout_is", f"{CORRECTION}rollout_is_threshold")
+    said = ", ".join(map(verl.as_typed, (REJECT, *weights)))
     if weighed is not None and level != "token":
         to.near(f"{said}: what is kept is not weighed as well")
     elif level == "token" and weighed != "token":
@@ -300,7 +280,7 @@ def _rejection(verl: VerlConfig, to: Translation, weighed: str | None) -> None:
         low, high = 1 / high, 1 / low
     sources: tuple[str, ...] = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
     if weighed is not None:
-        sources += (weights, f"{weights}_threshold")
+        sources += weights
     to.set("algorithm.correction.mode", "mask" if level == "token" else "reject", *sources)
     to.set("algorithm.correction.level", level, REJECT)
     to.set("algorithm.correction.high", high, *sources)

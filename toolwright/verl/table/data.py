@@ -200,15 +200,13 @@ def _parts(verl: VerlConfig, to: Translation, asked: int, key: str) -> None:
         )
     elif part > asked * (attempts(verl) if counts_attempts(verl) else 1):
         text = f"{verl.as_typed(MINI_BATCH)} is more than {verl.as_typed(key)}: one update a step"
-        own = verl.is_set(MINI_BATCH) and not verl["actor_rollout_ref.actor.use_dynamic_bsz"]
-        if own:
+        if verl.is_set(MINI_BATCH) and not verl["actor_rollout_ref.actor.use_dynamic_bsz"]:
             to.near(f"{text}, where verl refuses it")
         else:
             to.note(text)
     elif asked % part and not counts_attempts(verl):
-        to.note(
-            f"{verl.as_typed(MINI_BATCH)} does not divide {verl.as_typed(key)}: minibatches differ by one"
-        )
+        divided = f"{verl.as_typed(MINI_BATCH)} does not divide {verl.as_typed(key)}"
+        to.note(f"{divided}: minibatches differ by one")
 
 
 def train_files(verl: VerlConfig, to: Translation) -> None:

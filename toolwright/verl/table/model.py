@@ -73,10 +73,10 @@ def overrides(verl: VerlConfig, to: Translation) -> None:
     for name, block in {"": {k: v for k, v in given.items() if k not in nested}, **nested}.items():
         prefix = f"{OVERRIDES}.{name}." if name else f"{OVERRIDES}."
         for setting, value in block.items():
-            _override(verl, to, verl.first(f"{prefix}{setting}", OVERRIDES), setting, value)
+            _override(to, verl.first(f"{prefix}{setting}", OVERRIDES), setting, value)
 
 
-def _override(verl: VerlConfig, to: Translation, key: str, setting: str, value: Any) -> None:
+def _override(to: Translation, key: str, setting: str, value: Any) -> None:
     if setting in DROPOUTS or setting == "freeze_moe_router":
         if value:
             to.refuse("nothing is dropped or frozen while a policy learns", key)
@@ -88,16 +88,14 @@ def _override(verl: VerlConfig, to: Translation, key: str, setting: str, value: 
 
 def heads(verl: VerlConfig, to: Translation) -> None:
     """Heads for several tokens: detached, they learn beside the policy and change nothing of it."""
-    key = f"{MODEL}mtp.enable"
-    if verl[key] and verl[f"{MODEL}mtp.enable_train"]:
-        if not verl[f"{MODEL}mtp.detach_encoder"]:
-            to.refuse(
-                f"heads that predict several tokens would teach the policy as well, "
-                f"which none does here; set {MODEL}mtp.detach_encoder=True",
-                key,
-            )
-        else:
-            to.near("the heads are not trained; the policy learns the same", key)
+    key, detached = f"{MODEL}mtp.enable", f"{MODEL}mtp.detach_encoder"
+    if not verl[key] or not verl[f"{MODEL}mtp.enable_train"]:
+        return
+    if verl[detached]:
+        to.near("the heads are not trained; the policy learns the same", key)
+    else:
+        text = "heads that predict several tokens would teach the policy as well, which none does here"
+        to.refuse(f"{text}; set {detached}=True", key)
 
 
 def precision(verl: VerlConfig, to: Translation) -> None:

@@ -28,9 +28,8 @@ class Schedule:
     def decay(self, verl: VerlConfig, to: Translation) -> None:
         if not self.runs(verl):
             return
-        key = verl.first(
-            *(f"{self.optim}{name}" for name in ("lr_scheduler_type", "warmup_style", "lr_decay_style"))
-        )
+        names = ("lr_scheduler_type", "warmup_style", "lr_decay_style")
+        key = verl.first(*(f"{self.optim}{name}" for name in names))
         name = verl[key]
         if name not in DECAYS:
             to.refuse(f"a learning rate is {', '.join(DECAYS)}", key)
@@ -47,15 +46,13 @@ class Schedule:
         """Megatron says where a schedule ends as a rate, FSDP as a part of the first one."""
         if not self.runs(verl):
             return
-        ratio, least = (
-            verl.first(f"{self.optim}min_lr_ratio", f"{self.optim}min_lr_factor"),
-            f"{self.optim}min_lr",
-        )
-        if verl[least] is not None:
-            part_of = min(1.0, float(verl[least]) / float(verl[f"{self.optim}lr"]))
-            to.set(f"{self.ours}.min_lr_ratio", part_of, least)
+        key = f"{self.optim}min_lr"
+        if verl[key] is not None:
+            part_of = min(1.0, float(verl[key]) / float(verl[f"{self.optim}lr"]))
         else:
-            to.set(f"{self.ours}.min_lr_ratio", verl[ratio] or 0.0, ratio)
+            key = verl.first(f"{self.optim}min_lr_ratio", f"{self.optim}min_lr_factor")
+            part_of = verl[key] or 0.0
+        to.set(f"{self.ours}.min_lr_ratio", part_of, key)
 
     def first(self, verl: VerlConfig, to: Translation) -> None:
         if self.runs(verl) and verl[f"{self.optim}lr_warmup_init"]:

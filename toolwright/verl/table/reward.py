@@ -15,10 +15,7 @@ OVERLONG = (
 )
 RESPONSE = "actor_rollout_ref.rollout.response_length"
 # Blocks of a reward model: where it says so, the model, and the longest sequence that it reads.
-MODELS = {
-    "reward.reward_model": "reward.reward_model.model_path",
-    "reward_model": "reward_model.model.path",
-}
+MODELS = {"reward.reward_model": "reward.reward_model.model_path", "reward_model": "reward_model.model.path"}
 MODEL = "reward.params.reward_model"
 # What Search-R1 pays for the form of an attempt, and the argument of ours.
 FORMED = {

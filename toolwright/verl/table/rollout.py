@@ -77,9 +77,8 @@ def lengths(verl: VerlConfig, to: Translation) -> None:
         return
     if shares_a_response(verl):
         to.set("rollout.call_params.response_tokens", response, RESPONSE)
-    longest = verl[LONGEST]
-    whole = prompt + response
-    to.set("model.context", min(longest, whole) if longest else whole, PROMPT, RESPONSE, LONGEST)
+    whole = min(filter(None, (verl[LONGEST], prompt + response)))
+    to.set("model.context", whole, PROMPT, RESPONSE, LONGEST)
 
 
 def evaluation(verl: VerlConfig, to: Translation) -> None:

@@ -68,9 +68,8 @@ def _listed(verl: VerlConfig) -> dict[str, str]:
     for entry in entries if isinstance(entries, list) else []:
         target = str(entry.get("_target_", "")).rpartition(".")[2] if isinstance(entry, dict) else ""
         if target not in LOOP_CLASSES:
-            raise UserError(
-                f"{verl.as_typed(LOOPS)} lists {target or entry}, a loop of verl's form; {OWN_LOOP}"
-            )
+            named = target or entry
+            raise UserError(f"{verl.as_typed(LOOPS)} lists {named}, a loop of verl's form; {OWN_LOOP}")
         found[str(entry.get("name"))] = LOOP_CLASSES[target]
     return found
 
@@ -130,21 +129,16 @@ def search(verl: VerlConfig, to: Translation) -> None:
 def _of_a_fork(verl: VerlConfig, to: Translation) -> None:
     """Search-R1 answers `max_turns` searches, and one more turn may answer the question. An answer ends the
     attempt, and what is said after it is cut off."""
-    url, topk, turns, more = (
-        (URL, TOPK, SEARCHES, 1)
-        if searches_as_search_r1(verl)
-        else (LOOKED_UP, "env.search.topk", "env.max_steps", 0)
-    )
+    url, topk, turns, more = LOOKED_UP, "env.search.topk", "env.max_steps", 0
+    if searches_as_search_r1(verl):
+        url, topk, turns, more = URL, TOPK, SEARCHES, 1
     if verl[url] is None:
         to.refuse(f"{url} is not set: name the retrieval server")
     to.set("tools.search.url", verl[url], url)
     to.set("tools.search.topk", int(verl[topk]), topk)
     to.set("rollout.max_turns", (verl[turns] or 10) + more, turns)
-    to.near(
-        f"a turn that neither searches nor answers ends the attempt, where "
-        f"{'Search-R1' if more else 'verl-agent'} lets the policy try again",
-        turns,
-    )
+    lets = f"where {'Search-R1' if more else 'verl-agent'} lets the policy try again"
+    to.near(f"a turn that neither searches nor answers ends the attempt, {lets}", turns)
     if more:
         to.set("rollout.stop", ["</answer>"], turns)
     shown = "data.max_obs_length"

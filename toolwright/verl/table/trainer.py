@@ -49,9 +49,8 @@ def machine(verl: VerlConfig, to: Translation) -> None:
         )
     elif requested > available and verl.fit:
         found = "the CPU" if on_cpu else f"{available}"
-        asked = " × ".join(
-            verl.as_typed(key) for key in (GPUS, NODES, SAMPLERS, SAMPLER_NODES) if verl.is_set(key)
-        )
+        sizes = filter(verl.is_set, (GPUS, NODES, SAMPLERS, SAMPLER_NODES))
+        asked = " × ".join(map(verl.as_typed, sizes))
         to.changes.append(f"{requested} devices → {found}" + (f" ({asked})" if asked else ""))
     elif not verl.is_set(GPUS, NODES):
         taken = "the CPU" if on_cpu else "one GPU"
@@ -90,7 +89,7 @@ def _places(verl: VerlConfig, to: Translation, used: int) -> None:
 def apart(verl: VerlConfig, to: Translation) -> None:
     """verl's samplers on devices of their own run ahead of the learner."""
     if verl[SAMPLER_NODES]:
-        words = ", ".join(verl.as_typed(key) for key in (SAMPLERS, SAMPLER_NODES) if verl.is_set(key))
+        words = ", ".join(map(verl.as_typed, filter(verl.is_set, (SAMPLERS, SAMPLER_NODES))))
         to.near(
             f"{words or SAMPLER_NODES}: sampling and updating take turns, so each step learns from the "
             "newest policy's attempts, where verl samples ahead"
@@ -127,8 +126,7 @@ def folder(verl: VerlConfig, to: Translation) -> None:
                 RESUME_FROM,
             )
     elif mode == "auto":
-        resume = (place / "config.yaml").is_file()
-        if resume:
+        if resume := (place / "config.yaml").is_file():
             to.note(f"resumes the run in {place}", RESUME)
     elif mode == "disable" and place.exists():
         taken, number = place, 2

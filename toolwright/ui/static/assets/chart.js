@@ -7,6 +7,7 @@ import { compact, duration, percent } from "./numbers.js";
 import { visible } from "./text.js";
 
 const FEW = 40; // points that are drawn as dots too
+const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((part) => part * 10 ** power)); // steps apart
 const X_AXES = { step: compact, time: duration, tokens: compact };
 
 /** A running mean that forgets; the first values are not pulled towards zero. */
@@ -58,7 +59,7 @@ function options({ lines, size, x, log, zero, share, weight, sync, onCursor }) {
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(sync ? { sync: { key: sync, setSeries: false } } : {}) },
     scales: { x: { time: false }, y: log ? { distr: 3, log: 10, range } : { range } },
     axes: [
-      { ...axis, size: 27, gap: 7, space: 60, values: (u, at) => at.map((value) => X_AXES[x](value)) },
+      { ...axis, size: 27, gap: 7, space: 60, ...(x === "step" ? { incrs: WHOLE } : {}), values: (u, at) => at.map((value) => X_AXES[x](value)) },
       { ...axis, size: 50, gap: 6, space: 30, grid: { ...axis.grid, filter: (u, at) => (log ? at.map((value) => (Number.isInteger(Math.round(Math.log10(value) * 1e6) / 1e6) ? value : null)) : at) }, values: (u, at) => at.map((value) => (value === null ? "" : format(value))) },
     ],
     series: [{}, ...seriesOf(lines, weight)],
