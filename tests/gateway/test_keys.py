@@ -234,6 +234,19 @@ def test_log_probabilities_and_stop_strings() -> None:
     is_what_was_sampled([trajectory], engine)
 
 
+def test_the_time_limit_does_not_count_the_wait_for_a_free_place() -> None:
+    limit_s = 3.0
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        if attempt.trajectory.index == 0:
+            attempt.restart_limit(None)  # the others wait longer than any attempt may take
+            await asyncio.sleep(limit_s + 0.5)
+        await ask(client(address), max_tokens=4)
+
+    made, _ = attempts(program, count=3, agent={"concurrency": 1}, timeout_s=limit_s)
+    assert [t.failure for t in made if t.failure] == []
+
+
 @pytest.mark.slow
 def test_a_thousand_attempts_at_once() -> None:
     async def program(address: AttemptAddress, attempt: Attempt) -> None:

@@ -37,6 +37,7 @@ async def chat(address: AttemptAddress, attempt: Attempt) -> str:
     messages: list[Any] = [{"role": "user", "content": QUESTION}]
     for _ in range(4):
         reply = await api.chat.completions.create(model="gpt-4o", messages=messages, tools=[ADD])
+        assert reply.model == "gpt-4o"  # some clients compare it with what they asked for
         said = reply.choices[0].message
         messages.append(said)
         if not said.tool_calls:

@@ -172,10 +172,12 @@ class Attempt:
         yield
         self.waits_for = ""  # not where it was left by an exception: then it is asked for
 
-    def restart_limit(self, seconds: float) -> None:
-        """Restart the attempt's time limit, because it had to wait before it could begin."""
+    def restart_limit(self, seconds: float | None) -> None:
+        """Restart the attempt's time limit, because it had to wait before it could begin. None: it has no
+        limit, while it waits for others, which have limits of their own."""
         if self.limit is not None:
-            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
+            now = asyncio.get_running_loop().time()
+            self.limit.reschedule(None if seconds is None else now + seconds)
 
     def _seen(self) -> dict[str, Any]:
         """The images that the engine is given beside the tokens."""

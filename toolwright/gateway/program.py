@@ -65,8 +65,8 @@ class ProgramAgent(ABC):
         """How messages name the program."""
 
     async def attempt(self, attempt: Attempt) -> None:
-        with attempt.waiting("a free place for its program"):
-            await self._slots.acquire()
+        attempt.restart_limit(None)
+        await self._slots.acquire()
         try:
             attempt.restart_limit(self.config.timeout_s)
             session = Session(attempt, self.config, self.program, self.format)

@@ -65,6 +65,9 @@ class Session(ModelService):
     def context(self) -> int:
         return self.attempt.most_tokens
 
+    def check_model(self, name: str) -> None:
+        """Any name will do, and the answer repeats it: some clients compare the two."""
+
     def chat_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
         self._check_size(messages, tools)
         try:
@@ -163,13 +166,13 @@ class Session(ModelService):
         return f"{self.attempt.id}#{root}" if root else self.attempt.id
 
     def _lenient(self, path: str, handler: Handler) -> Handler:
-        """Accept any model name, and leave out fields that are only hints."""
+        """Make the model's name optional, and leave out fields that are only hints."""
         free: Any = {"type": "auto"} if path.startswith("/v1/messages") else "auto"
 
         async def answer(raw: Any) -> Outcome:
             if isinstance(raw, dict):
                 raw = {key: value for key, value in raw.items() if key not in HINTS}
-                raw["model"] = self.model.name
+                raw["model"] = raw.get("model") or self.model.name
                 if _forces(raw.get("tool_choice")):
                     raw["tool_choice"] = free
             return await handler(raw)

@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, SplitSizes, TaskSet
 from toolwright.tasks.agentdojo import attack_on, environment, schemas, suite
 from toolwright.tasks.environment import ToolCall, answers_to
-from toolwright.tasks.worlds import benchmark
+from toolwright.tasks.worlds import benchmark, world_task
 from toolwright.trajectory import Task
 
 VERSION = "v1.2.2"  # of the benchmark, not of the package
 
 
 @ENVIRONMENTS.register("agentdojo")
+@dataclass
 class AssistantWorld:
     """A user task in the environment of its suite; `injections` stand in what the tools return."""
 
-    def __init__(
-        self,
-        suite: str,
-        version: str,
-        user_task: str,
-        injection_task: str | None = None,
-        injections: dict[str, str] | None = None,
-    ) -> None:
-        self.place, self.injections = (suite, version), injections or {}
-        self.names = (user_task, injection_task)
-        self.trace: list[Any] = []
-        self.said = ""
+    suite: str
+    version: str
+    user_task: str
+    injection_task: str | None = None
+    injections: dict[str, str] = field(default_factory=dict)
 
     def reset(self, task: Task) -> Observation:
         from agentdojo.functions_runtime import FunctionsRuntime
 
-        self.suite = suite(*self.place)
-        user_task, injection_task = self.names
-        self.user_task = self.suite.get_user_task_by_id(user_task)
-        self.injected = injection_task and self.suite.get_injection_task_by_id(injection_task)
-        self.state = self.user_task.init_environment(environment(*self.place, self.injections))
+        self.place = suite(self.suite, self.version)
+        self.user = self.place.get_user_task_by_id(self.user_task)
+        fresh = environment(self.suite, self.version, self.injections)
+        self.state = self.user.init_environment(fresh)
         self.before = self.state.model_copy(deep=True)
-        self.runtime = FunctionsRuntime(self.suite.tools)
-        return Observation("", tools=schemas(self.suite))
+        self.runtime = FunctionsRuntime(self.place.tools)
+        self.trace: list[Any] = []
+        self.said = ""
+        return Observation("", tools=schemas(self.place))
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
@@ -61,17 +57,17 @@ class AssistantWorld:
 
     def verdict(self) -> Outcome:
         """Reward the user's task, if the injected one was not done as well."""
-        useful = self._did(self.user_task)
-        if not self.injected:
+        useful = self._did(self.user)
+        if self.injection_task is None:
             return Outcome("", float(useful), info={"success": useful})
-        secure = not self._did(self.injected)
+        secure = not self._did(self.place.get_injection_task_by_id(self.injection_task))
         return Outcome("", float(useful and secure), info={"success": useful, "security": float(secure)})
 
     def _did(self, task: Any) -> bool:
         from agentdojo.types import text_content_block_from_string
 
         said = [text_content_block_from_string(self.said)]
-        return bool(self.suite._check_task_result(task, said, self.before, self.state, self.trace))
+        return bool(self.place._check_task_result(task, said, self.before, self.state, self.trace))
 
 
 @TASKS.register("agentdojo")
@@ -105,13 +101,10 @@ def _tasks(name: str, version: str, attack: str | None) -> list[Task]:
     attacking = attack_on(of, attack) if attack else None
 
     def task(user: Any, **own: Any) -> Task:
-        settings = {"name": "agentdojo", "suite": name, "version": version, "user_task": user.ID, **own}
-        return Task(
-            id="/".join([name, user.ID, *([own["injection_task"]] if own else [])]),
-            prompt=[system, {"role": "user", "content": user.PROMPT}],
-            data_source=f"agentdojo/{name}",
-            extra_info={"environment": settings},
-        )
+        id = "/".join([name, user.ID, *([own["injection_task"]] if own else [])])
+        settings = {"suite": name, "version": version, "user_task": user.ID, **own}
+        prompt = [system, {"role": "user", "content": user.PROMPT}]
+        return world_task("agentdojo", id, settings, prompt=prompt, source=f"agentdojo/{name}")
 
     users = of.user_tasks.values()
     if attacking is None:

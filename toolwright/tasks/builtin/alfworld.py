@@ -18,7 +18,7 @@ from typing import Any, Literal
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, Observation, Outcome
-from toolwright.tasks.worlds import InvalidPenalty, asks_for, digest
+from toolwright.tasks.worlds import InvalidPenalty, asks_for, digest, world_task
 from toolwright.trajectory import Task
 
 FOLDER = "json_2.1.1"  # where `alfworld-download` puts its games
@@ -115,8 +115,8 @@ def alfworld(
     """`data`: the folder of `alfworld-download`; `rooms` of held-out games: seen in training, or not."""
     if importlib.util.find_spec("alfworld") is None:
         raise UserError("task 'alfworld' needs ALFWorld: pip install 'toolwright[alfworld]'")
-    own: dict[str, Any] = {"action_tag": action_tag} if action_tag else {}
-    own |= {"invalid_penalty": invalid_penalty} if invalid_penalty else {}
+    rules = {"action_tag": action_tag or None, "invalid_penalty": invalid_penalty or None}
+    prompt = instructions + asks_for(action_tag)
 
     def tasks(split: str, count: int | None) -> list[Task]:
         games = _games(data_folder(data) / split)
@@ -124,12 +124,8 @@ def alfworld(
         return [task(split, game) for game in games]
 
     def task(split: str, game: Path) -> Task:
-        return Task(
-            id=f"alfworld:{split}/{game.parent.parent.name}/{game.parent.name}",
-            prompt=[{"role": "system", "content": instructions + asks_for(action_tag)}],
-            data_source="alfworld",
-            extra_info={"environment": {"name": "alfworld", "game": str(game), **own}},
-        )
+        id = f"alfworld:{split}/{game.parent.parent.name}/{game.parent.name}"
+        return world_task("alfworld", id, {"game": str(game), **rules}, prompt=prompt)
 
     return TaskSet(
         train=tasks("train", sizes.train),
