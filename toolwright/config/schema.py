@@ -432,6 +432,9 @@ class SolvedAttempts(Block):
     )
 
 
+SAMPLED = "sampled"  # in `demonstrations`: the model's own attempts
+
+
 class SupervisedConfig(CommandConfig):
     """The whole configuration of `sft`."""
 
@@ -448,7 +451,7 @@ class SupervisedConfig(CommandConfig):
     )
     demonstrations: str | None = Field(
         default=None,
-        description="Parquet or JSON lines with `messages`; a run folder: the attempts that it solved; "
+        description="a file of conversations (docs/data.md); a run folder: the attempts that it solved; "
         "`sampled`: the model's own solutions of training tasks; null: the task's own",
     )
     attempts: SolvedAttempts = SolvedAttempts()
