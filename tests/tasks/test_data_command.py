@@ -115,6 +115,11 @@ def test_several_raw_files_are_prepared_together(tmp_path: Path, capsys: pytest.
         main(["prepare", "hub", *named[:2], "--map", "prompt=question"])
 
 
+def test_rows_that_are_read_are_not_counted_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"those of gsm8k are read; .* set task.train_size=N"):
+        main(["prepare", "gsm8k", "--train", "10", "--out", str(tmp_path)])
+
+
 def test_a_wrong_raw_file_is_an_error_that_lists_its_columns(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"row 1 is not one of gsm8k: there is no 'question'; .* problem, solution"

@@ -82,8 +82,8 @@ def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
     )
     prepare.add_argument("--only", default="", help=f"`{HUB}`: read only files with this text in their path")
     prepare.add_argument("--source", help="the data source of all rows, which names their scorer")
-    prepare.add_argument("--train", type=_positive, default=1000, help="generated rows to train on (1000)")
-    prepare.add_argument("--test", type=_positive, default=100, help="generated rows to test with (100)")
+    prepare.add_argument("--train", type=_positive, help="generated rows to train on (1000)")
+    prepare.add_argument("--test", type=_positive, help="generated rows to test with (100)")
     prepare.add_argument("--seed", type=int, default=0, help="the seed of generated rows (0)")
     prepare.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="settings of generated rows"
@@ -159,6 +159,13 @@ def _prepare(arguments: argparse.Namespace) -> None:
 def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]:
     """Split and rows as the data set has them, by the file that they are written to."""
     name, dataset = arguments.name, DATASETS.get(arguments.name).target()
+    if (arguments.source_files or dataset.generate is None) and (
+        arguments.train or arguments.test or arguments.set
+    ):
+        raise UserError(
+            f"--train, --test and --set are for generated rows, and those of {name} are read; prepare them "
+            "all, and set task.train_size=N and task.held_out_size=N when you train"
+        )
     if arguments.source_files:
         return _of_files(name, dataset, arguments.source_files)
     if dataset.generate is None:
@@ -170,7 +177,9 @@ def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]
         prefix="--set ",
         reserved=("seed", "train", "test"),
     )
-    made = dataset.generate(seed=arguments.seed, train=arguments.train, test=arguments.test, **settings)
+    made = dataset.generate(
+        seed=arguments.seed, train=arguments.train or 1000, test=arguments.test or 100, **settings
+    )
     return {f"{name}_{split}": (split, found) for split, found in made.items()}
 
 
