@@ -8,6 +8,7 @@ from typing import Any
 
 from toolwright.interface.event_loop import outside_event_loop
 from toolwright.interface.request import UserRequest
+from toolwright.interface.short_traceback import ShortTraceback
 
 
 def evaluate(
@@ -31,7 +32,7 @@ def evaluate(
         "task": task,
         "environment": environment,
     }
-    with outside_event_loop(), UserRequest("eval", words, **own) as request:
+    with ShortTraceback(), outside_event_loop(), UserRequest("eval", words, **own) as request:
         found = run(request.config(), command=["toolwright.evaluate", *request.words])
     return found.metrics(whole=True)
 
@@ -51,5 +52,5 @@ def sft(
     from toolwright.trainer.supervised import train
 
     own: dict[str, Any] = {"model": model, "tools": tools, "task": task, "environment": environment}
-    with outside_event_loop(), UserRequest("sft", words, **own) as request:
+    with ShortTraceback(), outside_event_loop(), UserRequest("sft", words, **own) as request:
         return train(request.config(), command=["toolwright.sft", *request.words]) / "model"
