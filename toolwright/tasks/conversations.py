@@ -53,8 +53,11 @@ def _messages(row: Row, where: str) -> list[Message]:
             raise UserError(f"{where}: expected `{column}`, a list of chat messages")
         return [_message(one, f"{where}: message {n} of `{column}`") for n, one in enumerate(messages, 1)]
     if row.get("instruction") is not None and row.get("output") is not None:
-        asked = "\n\n".join(str(part) for part in (row["instruction"], row.get("input")) if part)
-        return [{"role": "user", "content": asked}, {"role": "assistant", "content": str(row["output"])}]
+        instruction = "\n\n".join(str(part) for part in (row["instruction"], row.get("input")) if part)
+        return [
+            {"role": "user", "content": instruction},
+            {"role": "assistant", "content": str(row["output"])},
+        ]
     inner = row.get("extra_info")
     for holder in (row, inner if isinstance(inner, dict) else {}):
         asked = next((name for name in ASKED if holder.get(name) is not None), None)

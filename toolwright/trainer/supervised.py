@@ -96,6 +96,10 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     rollout = config.rollout
     if rollout.max_tokens != "auto" and within is not None:  # what is shown may be shorter than attempts
         rollout = rollout.changed({"max_tokens": min(rollout.max_tokens, max(1, within - 1))})
+    attempted = tasks.held_out or tasks.train
+    # If nothing is attempted, a pretrained model needs room for the conversations alone. A new one gets its
+    # context here, and has to answer later.
+    turns = most_turns(config.rollout, tools, attempted) if attempted else int(config.model.path is None)
     decided = defaults.decide(
         schema.Config(
             run=config.run,
@@ -107,9 +111,7 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
             update=schema.Update(micro_tokens=config.micro_tokens, policy=config.optimizer),
         ),
         prompt=preparation.longest([*openings, *train_openings], tokenizer),
-        turns=most_turns(config.rollout, tools, attempted)
-        if (attempted := tasks.held_out or tasks.train)
-        else 0,
+        turns=turns,
         demonstration=max((len(example.tokens) for example in examples), default=0),
     )
     return PreparedSft(tasks, alphabet, examples, openings, train_openings, decided, lines)
