@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from toolwright.agents import formats
-from toolwright.agents.demonstration import Demonstrator
+from toolwright.agents.agent_set import AgentSet
+from toolwright.agents.demonstration import Demonstrator, demonstrator_like
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.failures import UserError
@@ -72,6 +73,34 @@ def test_it_is_token_by_token_what_an_attempt_would_be(style: str, name: str, ca
     assert everything(made, attempt.tokens) == everything(made, trajectory.tokens)
     assert attempt.tokens == trajectory.tokens
     assert attempt.mask == trajectory.mask
+
+
+@pytest.mark.parametrize(
+    ("style", "written"),
+    [
+        ("qwen3", '<tool_call>\n{"name": "echo", "arguments": {"text": "408"}}\n</tool_call>'),
+        ("own", "<echo>408</echo>"),
+    ],
+)
+def test_a_run_without_tools_keeps_the_names_of_demonstrated_calls(style: str, written: str) -> None:
+    """In the format that the model's own template writes."""
+    made = tokenizer(style)
+    agents = AgentSet(schema.RolloutConfig(), made)
+    agent = agents.agent_for(Task("", []))
+    teacher = asyncio.run(demonstrator_like(agent, schema.RolloutConfig(), made, agents.tools))
+    said = {"role": "assistant", "content": None, "tool_calls": CALLS}
+    assert written in learned(teacher.trajectory(0, [ASKED, said]))[0]
+
+
+def test_a_demonstration_may_offer_tools_of_its_own() -> None:
+    made = tokenizer("qwen3")
+    other = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}}
+    teacher = Demonstrator(made, formats.build("hermes", {}, made), SCHEMAS)
+    prompt = (
+        teacher.offering([other]).trajectory(0, [ASKED, {"role": "assistant", "content": "408"}]).segments[0]
+    )
+    assert '"look"' in prompt.text
+    assert '"echo"' not in prompt.text
 
 
 def test_calls_that_cannot_be_read_are_pointed_out() -> None:

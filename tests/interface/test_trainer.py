@@ -6,6 +6,8 @@ import asyncio
 import signal
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,31 @@ def test_an_error_in_the_loop_leaves_a_checkpoint(tmp_path: Path) -> None:
         [1 / (2 - step.number) for step in trainer]
     trainer.close()
     assert (trainer.folder / "checkpoints/step_2").is_dir()
+
+
+def fails(solution_str: str) -> float:
+    raise KeyError(solution_str)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda folder: tw.Trainer("train.step=3"),
+        lambda folder: tw.Trainer("model.path=nowhere"),
+        lambda folder: small(folder, reward=fails).run(),
+        lambda folder: tw.evaluate(model="nowhere"),
+        lambda folder: tw.sft("demonstrations=nowhere.jsonl", f"run.dir={folder}"),
+    ],
+)
+def test_the_traceback_of_a_mistake_has_no_calls_within_the_package(
+    act: Callable[[Path], object], tmp_path: Path
+) -> None:
+    with pytest.raises(tw.UserError) as caught:
+        act(tmp_path)
+    frames = [Path(frame.filename) for frame in traceback.extract_tb(caught.value.__traceback__)]
+    inside = [frame for frame in frames if frame.is_relative_to(Path(tw.__file__).parent)]
+    assert {frame.parent.name for frame in inside} == {"interface"}
+    assert len(inside) <= 4
 
 
 def test_a_closed_trainer_says_how_to_go_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -199,3 +200,13 @@ def test_a_file_cut_short(file: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:3000])
     with pytest.raises(UserError, match=r"cut\.gguf cannot be converted"):
         converting.convert(tmp_path / "cut.gguf", tmp_path / "out")
+
+
+@pytest.mark.parametrize("package", ["gguf", "accelerate"])
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    package: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers reads GGUF through both."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"pip install 'toolwright\[gguf\]' \(.*{package}"):
+        converting.convert(file, tmp_path / "out")

@@ -94,6 +94,32 @@ def test_the_hubs_columns_are_understood_as_the_original_ones() -> None:
     assert row["reward_model"]["ground_truth"] == "2"
 
 
+def test_several_raw_files_are_prepared_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = [tmp_path / "gsm8k_train.jsonl", tmp_path / "gsm8k_test.jsonl"]
+    for file in raw:
+        file.write_bytes((RAW / "gsm8k_train.jsonl").read_bytes())
+    named = [word for file in raw for word in ("--from", str(file))]
+    assert main(["prepare", "gsm8k", *named, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "4 questions are in both train and test" in said or "4 questions are in both test and train" in said
+    )
+    files = (
+        f"task.{key}={tmp_path}/gsm8k_{split}.parquet"
+        for key, split in (("train", "train"), ("held_out", "test"))
+    )
+    assert said.endswith(f"{' '.join(files)}\n")
+    with pytest.raises(UserError, match="another of the files is gsm8k_train too"):
+        main(["prepare", "gsm8k", *named[:2], *named[:2], "--out", str(tmp_path)])
+    with pytest.raises(UserError, match="`hub` takes no --from; name the file or its folder"):
+        main(["prepare", "hub", *named[:2], "--map", "prompt=question"])
+
+
+def test_rows_that_are_read_are_not_counted_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"those of gsm8k are read; .* set task.train_size=N"):
+        main(["prepare", "gsm8k", "--train", "10", "--out", str(tmp_path)])
+
+
 def test_a_wrong_raw_file_is_an_error_that_lists_its_columns(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"row 1 is not one of gsm8k: there is no 'question'; .* problem, solution"

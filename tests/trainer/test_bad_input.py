@@ -129,7 +129,11 @@ def test_a_model_folder_that_is_not_one(refused: Refused, tmp_path: Path) -> Non
     assert "model.path=nowhere is not a folder" in refused("model.path=nowhere")
     folder = tmp_path / "model"
     folder.mkdir()
-    assert refused(f"model.path={folder}") == f"{folder} is not a model folder: it has no config.json"
+    alone = f"{folder} is not a model folder: it has no config.json"
+    assert refused(f"model.path={folder}") == alone
+    (folder / "model").mkdir()  # a run's folder has one
+    (folder / "model/config.json").write_text("{}")
+    assert refused(f"model.path={folder}") == f"{alone}; {folder}/model is one"
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
     assert "it is a 'gpt2' model" in refused(f"model.path={folder}", "model.fast=yes")
     assert "has no tokenizer.json" in refused(f"model.path={folder}")

@@ -133,6 +133,30 @@ def test_demonstrations_may_be_a_file_of_conversations(suffix: str, tmp_path: Pa
         assert tokenizer.decode(tokenizer.encode(character)) == character
 
 
+def test_a_file_of_conversations_brings_its_tools_and_needs_no_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Conversations longer than those of the default task are learned, and no task is attempted."""
+    schema = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+    call = {"type": "function", "function": {"name": "look", "arguments": '{"at": "' + 300 * "a" + '"}'}}
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "b"},
+        {"role": "assistant", "content": "c"},
+    ]
+    row = {"messages": messages, "tools": [{"type": "function", "function": schema}]}
+    file = tmp_path / "said.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    words = [*SHAPE, f"demonstrations={file}", "steps=2", "batch=1", f"run.dir={tmp_path}/runs"]
+    assert main(["sft", *words, "run.threads=1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("sft on said, 2 steps")
+    assert "1 demonstrations, 0 too long" in said
+    assert "step 2/2  loss" in said
+    assert "held-out" not in said
+
+
 def test_a_task_without_a_scorer_can_still_be_demonstrated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +227,7 @@ def test_text_with_separators_of_lines_in_it_is_one_line_of_json(tmp_path: Path)
     said = [{"role": "user", "content": "a\u2028b\x85c"}, {"role": "assistant", "content": "d"}]
     file = tmp_path / "said.jsonl"
     file.write_text(json.dumps({"messages": said}, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert _read(file) == [said]
+    assert [one.messages for one in _read(file)] == [said]
 
 
 def test_a_judge_that_fails_at_the_end_does_not_cost_what_was_learned(

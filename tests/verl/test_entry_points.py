@@ -11,7 +11,7 @@ import pytest
 from tests.verl.conftest import tasks
 from toolwright.config.compose import Source, resolve
 from toolwright.tasks import rows
-from toolwright.tasks.messages import conversation_of
+from toolwright.tasks.conversations import conversation_of
 from toolwright.verl.command import main_module
 
 SFT = """data.train_files=talks.parquet data.val_files=more.parquet data.prompt_key=extra_info
@@ -93,7 +93,7 @@ def test_conversations_are_found_by_their_columns() -> None:
         {"prompt": talk[:1], "completion": talk[1:]},
         {"prompt": "?", "extra_info": {"question": "1+1=", "answer": "2"}},
     ):
-        assert conversation_of(row, "row 1") == talk
+        assert conversation_of(row, "row 1").messages == talk
 
 
 def test_a_line_of_sft_trains(model: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolwright.agents import Agent
+from toolwright.agents import Agent, formats
+from toolwright.agents.call_settings import of_format
 from toolwright.agents.formats import CallFormat, Schemas, offered_by
 from toolwright.agents.formats.tags import Tags
 from toolwright.agents.tool_prompt import with_tools
@@ -44,6 +45,12 @@ class Demonstrator:
         self.format = call_format or Tags()
         self.template = dict(template or {})
         self.offered = offered_by(schemas)
+
+    def offering(self, schemas: Schemas) -> Demonstrator:
+        """Return one that offers other tools and writes everything else alike."""
+        return Demonstrator(
+            self.tokenizer, self.format, schemas, tool_prompt=self.tool_prompt, template=self.template
+        )
 
     def trajectory(self, number: int | str, messages: Sequence[Message], *, given: int = 0) -> Trajectory:
         """Write a whole conversation. The first `given` messages are context, whoever says them."""
@@ -125,7 +132,8 @@ class Demonstrator:
 
     def _reads(self, text: str, calls: Sequence[ToolRequest]) -> bool:
         """Return True if the template writes these calls in the format that the loop will read."""
-        found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), self.offered)
+        offered = self.offered or {one.name: {} for one in calls}
+        found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), offered)
         made = [(one.name, one.arguments) for one in found if isinstance(one, ToolRequest)]
         return not calls or made == [(one.name, one.arguments) for one in calls]
 
@@ -139,14 +147,13 @@ async def demonstrator_like(
     agent: Agent, config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Toolbox
 ) -> Demonstrator:
     """Build a demonstrator that writes prompts and calls as this agent reads them."""
-    if not isinstance(agent, ToolUse):
-        return Demonstrator(tokenizer, template=config.template)
+    if isinstance(agent, ToolUse):
+        call_format, schemas = agent.format, agent.ordered(await tools.schemas())
+    else:  # a run without tools may learn from conversations that have their own
+        params = of_format(config.call_params)
+        call_format, schemas = formats.build(config.call_format, params, tokenizer), ()
     return Demonstrator(
-        tokenizer,
-        agent.format,
-        agent.ordered(await tools.schemas()),
-        tool_prompt=config.tool_prompt,
-        template=config.template,
+        tokenizer, call_format, schemas, tool_prompt=config.tool_prompt, template=config.template
     )
 
 

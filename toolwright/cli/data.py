@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,13 @@ def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
     )
     prepare.add_argument(
         "--from",
-        dest="source_file",
+        dest="source_files",
+        action="append",
+        default=[],
         type=Path,
         metavar="FILE",
-        help="the raw file; by default it is downloaded from the hub, or the rows are generated",
+        help="a raw file, once for each split; by default it is downloaded from the hub, or the rows are "
+        "generated",
     )
     prepare.add_argument(
         "--out", type=Path, default=Path("data"), metavar="DIR", help="the folder to write to (data)"
@@ -78,8 +82,8 @@ def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
     )
     prepare.add_argument("--only", default="", help=f"`{HUB}`: read only files with this text in their path")
     prepare.add_argument("--source", help="the data source of all rows, which names their scorer")
-    prepare.add_argument("--train", type=_positive, default=1000, help="generated rows to train on (1000)")
-    prepare.add_argument("--test", type=_positive, default=100, help="generated rows to test with (100)")
+    prepare.add_argument("--train", type=_positive, help="generated rows to train on (1000)")
+    prepare.add_argument("--test", type=_positive, help="generated rows to test with (100)")
     prepare.add_argument("--seed", type=int, default=0, help="the seed of generated rows (0)")
     prepare.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="settings of generated rows"
@@ -123,6 +127,8 @@ def _cell(value: Any) -> str:
 
 def _prepare(arguments: argparse.Namespace) -> None:
     name = arguments.name
+    if name == HUB and arguments.source_files:
+        raise UserError(f"`{HUB}` takes no --from; name the file or its folder: prepare {HUB} FILE --map …")
     if name != HUB and (arguments.dataset or arguments.map or arguments.only):
         raise UserError(
             f"`{name}` has known columns and takes no --map; for another data set, run `prepare {HUB} NAME "
@@ -152,10 +158,16 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]:
     """Split and rows as the data set has them, by the file that they are written to."""
-    name, source = arguments.name, arguments.source_file
-    dataset = DATASETS.get(name).target()
-    if source is not None:
-        return _of_file(name, dataset, source)
+    name, dataset = arguments.name, DATASETS.get(arguments.name).target()
+    if (arguments.source_files or dataset.generate is None) and (
+        arguments.train or arguments.test or arguments.set
+    ):
+        raise UserError(
+            f"--train, --test and --set are for generated rows, and those of {name} are read; prepare them "
+            "all, and set task.train_size=N and task.held_out_size=N when you train"
+        )
+    if arguments.source_files:
+        return _of_files(name, dataset, arguments.source_files)
     if dataset.generate is None:
         return {f"{name}_{split}": (split, rows.read(path)) for split, path in download(name).items()}
     settings = check_settings(
@@ -165,8 +177,20 @@ def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]
         prefix="--set ",
         reserved=("seed", "train", "test"),
     )
-    made = dataset.generate(seed=arguments.seed, train=arguments.train, test=arguments.test, **settings)
+    made = dataset.generate(
+        seed=arguments.seed, train=arguments.train or 1000, test=arguments.test or 100, **settings
+    )
     return {f"{name}_{split}": (split, found) for split, found in made.items()}
+
+
+def _of_files(name: str, dataset: Dataset, sources: Sequence[Path]) -> dict[str, tuple[str, list[rows.Row]]]:
+    found: dict[str, tuple[str, list[rows.Row]]] = {}
+    for source in sources:
+        for target, read in _of_file(name, dataset, source).items():
+            if target in found:
+                raise UserError(f"--from {source}: another of the files is {target} too")
+            found[target] = read
+    return found
 
 
 def _of_file(name: str, dataset: Dataset, source: Path) -> dict[str, tuple[str, list[rows.Row]]]:

@@ -41,7 +41,14 @@ from toolwright.config.origin import (
     origins_of,
 )
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
-from toolwright.config.schema import CommandConfig, Config, RewardModelConfig, RunConfig, SupervisedConfig
+from toolwright.config.schema import (
+    SAMPLED,
+    CommandConfig,
+    Config,
+    RewardModelConfig,
+    RunConfig,
+    SupervisedConfig,
+)
 from toolwright.config.validate import format_problems, validate
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError, nearest
@@ -212,7 +219,15 @@ class Composer:
         return [open_source("hydra.searchpath", str(url)) for url in added or ()]
 
     def parse(self, words: Sequence[str], *, sweep: bool = False) -> ParsedOverrides:
-        return parse(words, self.vocabulary(words), sweep=sweep)
+        return parse([*words, *self._without_task(words)], self.vocabulary(words), sweep=sweep)
+
+    def _without_task(self, words: Sequence[str]) -> list[str]:
+        """Conversations of a file have nothing to do with the task that `sft` learns by default."""
+        given = dict(word.split("=", 1) for word in words if "=" in word)
+        shown = given.get("demonstrations", SAMPLED).strip("'\"")
+        named = any(key.lstrip("+~").partition(".")[0] == "task" for key in given)
+        mine = self.source.primary != "sft" or self.source.config_name is not None or named
+        return [] if mine or shown in (SAMPLED, "null") or Path(shown).is_dir() else ["task=none"]
 
     def resolve(self, parsed: ParsedOverrides) -> ResolvedConfig:
         """Compose, and validate the result."""

@@ -393,6 +393,9 @@ class SolvedAttempts(Block):
     rollout.tool_prompt instead; null: rollout.tool_prompt"""
 
 
+SAMPLED = "sampled"  # in `demonstrations`: the model's own attempts
+
+
 class DataConfig(CommandConfig):
     """The keys of the commands that learn from data alone: `sft` and `rm`."""
 
@@ -415,7 +418,7 @@ class SupervisedConfig(DataConfig):
     """The whole configuration of `sft`."""
 
     demonstrations: str | None = None
-    """Parquet or JSON lines with `messages`; a run folder: the attempts that it solved; `sampled`: the
+    """a file of conversations (docs/data.md); a run folder: the attempts that it solved; `sampled`: the
     model's own solutions of training tasks; null: the task's own"""
     attempts: SolvedAttempts = SolvedAttempts()
     rollout: RolloutConfig = RolloutConfig()

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolwright.interface.event_loop import outside_event_loop
 from toolwright.interface.request import UserRequest
+from toolwright.interface.short_traceback import ShortTraceback
 
 
 def evaluate(
@@ -24,10 +25,14 @@ def evaluate(
     """
     from toolwright.trainer.evaluation import evaluate as run
 
-    request = UserRequest(
-        "eval", words, model=model, reward=reward, tools=tools, task=task, environment=environment
-    )
-    with outside_event_loop(), request:
+    own: dict[str, Any] = {
+        "model": model,
+        "reward": reward,
+        "tools": tools,
+        "task": task,
+        "environment": environment,
+    }
+    with ShortTraceback(), outside_event_loop(), UserRequest("eval", words, **own) as request:
         found = run(request.config(), command=["toolwright.evaluate", *request.words])
     return found.metrics(whole=True)
 
@@ -46,6 +51,6 @@ def sft(
     """
     from toolwright.trainer.supervised import train
 
-    request = UserRequest("sft", words, model=model, tools=tools, task=task, environment=environment)
-    with outside_event_loop(), request:
+    own: dict[str, Any] = {"model": model, "tools": tools, "task": task, "environment": environment}
+    with ShortTraceback(), outside_event_loop(), UserRequest("sft", words, **own) as request:
         return train(request.config(), command=["toolwright.sft", *request.words]) / "model"

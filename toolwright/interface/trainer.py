@@ -16,6 +16,7 @@ from toolwright.failures import UserError
 from toolwright.interface.chart import MetricsChart
 from toolwright.interface.event_loop import outside_event_loop
 from toolwright.interface.request import UserRequest
+from toolwright.interface.short_traceback import ShortTraceback
 from toolwright.observe.metrics import Metrics
 from toolwright.record import load
 from toolwright.runtime.reaper import reap_children
@@ -76,7 +77,7 @@ class Trainer:
     ) -> None:
         own: dict[str, Any] = {"model": model, "reward": reward, "tools": tools, "task": task}
         own |= {"environment": environment, "estimator": estimator}
-        with outside_event_loop(), ExitStack() as opened:
+        with ShortTraceback(), outside_event_loop(), ExitStack() as opened:
             request = opened.enter_context(UserRequest("train", words, **own))
             config: Config = request.config()
             self._run_folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
@@ -158,7 +159,7 @@ class Trainer:
             steps = self._loop.steps(self._run_folder, command=self._command)
             try:
                 while True:
-                    with outside_event_loop():
+                    with ShortTraceback(), outside_event_loop():
                         done = next(steps, None)
                     if done is None:
                         break

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from toolwright.failures import UserError
+from toolwright.failures import UserError, extra
 from toolwright.models import adapter_folder, huggingface, weight_files
 from toolwright.models.folder import foreign_code, quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
@@ -48,10 +48,9 @@ def convert(file: Path, folder: Path) -> None:
     with file.open("rb") as opened:
         if opened.read(len(MAGIC)) != MAGIC:
             raise UserError(f"{file} is not a GGUF file: it does not begin with {MAGIC.decode()}")
-    try:
-        import gguf  # noqa: F401 (`transformers` reads with it)
-    except ImportError:
-        raise UserError("reading GGUF needs a package: pip install toolwright[gguf]") from None
+    with extra("gguf", needed_by="reading GGUF"):  # `transformers` reads with these
+        import accelerate  # noqa: F401
+        import gguf  # noqa: F401
     transformers = quiet_transformers()
     where: Any = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     with foreign_code(f"{file} cannot be converted"):

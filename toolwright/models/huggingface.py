@@ -206,7 +206,9 @@ def slow_because(folder: Path, *, context: int | None = None) -> str | None:
 def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
-        raise UserError(f"{folder} is not a model folder: it has no config.json")
+        inner = folder / "model"
+        hint = f"; {inner} is one" if (inner / "config.json").is_file() else ""
+        raise UserError(f"{folder} is not a model folder: it has no config.json{hint}")
     config = read_json(path)
     if quantised := config.get("quantization_config"):
         how = quantised.get("quant_method") if isinstance(quantised, dict) else quantised

@@ -47,6 +47,8 @@ class State:
         found = []
         if (reward := self.number("reward/mean")) is not None:
             found.append(f"reward {compact(reward)}")
+        elif (loss := self.number("policy/loss")) is not None:
+            found.append(f"loss {compact(loss)}")
         if (agreed := self.number("policy/preference_accuracy")) is not None:
             found.append(f"preferred {percent(agreed)}")
         if (away := self.number("teacher/kl")) is not None:

@@ -41,26 +41,3 @@ def messages_of(
             raise UserError(f"{which} has no content")
         messages.append(message)
     return messages
-
-
-ASKED, ANSWERED = ("prompt", "question"), ("response", "completion", "answer")
-
-
-def conversation_of(row: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """The conversation of a row: `messages`, or a prompt and its response, also within `extra_info`."""
-    messages = row.get("messages")
-    if messages is not None:
-        if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
-            raise UserError(f"{where}: expected `messages`, a list of chat messages")
-        return messages
-    inner = row.get("extra_info")
-    for holder in (row, inner if isinstance(inner, dict) else {}):
-        asked = next((name for name in ASKED if holder.get(name) is not None), None)
-        answered = next((name for name in ANSWERED if holder.get(name) is not None), None)
-        if asked and answered:
-            said = messages_of(holder[answered], where, column=answered, said_by="assistant")
-            return [*messages_of(holder[asked], where, column=asked), *said]
-    raise UserError(
-        f"{where}: expected `messages`, a list of chat messages, or `prompt` or `question` with `response`, "
-        "`completion` or `answer`"
-    )

@@ -18,7 +18,6 @@ from toolwright.tools.settings import Settings
 from toolwright.trainer.building import agents_before_run
 from toolwright.trajectory import Segment, Task, Trajectory
 
-SAMPLED = "sampled"  # in `demonstrations`: the model's own attempts
 REMEDY = "raise rollout.samples, show an example in attempts.tool_prompt, or take attempts.calls=any"
 
 
@@ -96,7 +95,7 @@ def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
     if any(theirs.get(part) != ours.get(part) for part in ("model", "added_tokens")):
         raise UserError(
             f"demonstrations={folder}: the run's model has other tokens than this one; sample again with "
-            f"demonstrations={SAMPLED}, or take a model of the same family"
+            f"demonstrations={schema.SAMPLED}, or take a model of the same family"
         )
 
 

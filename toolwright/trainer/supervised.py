@@ -26,19 +26,16 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
+from toolwright.tasks.conversations import Conversation, conversation_of
 from toolwright.tasks.mapped import data_files
-from toolwright.tasks.messages import conversation_of
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import building, defaults, memory, preparation, solved_attempts
 from toolwright.trainer.defaults import DecidedConfig
 from toolwright.trainer.held_out_judge import HeldOutJudge
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.solved_attempts import SAMPLED
 from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task, Trajectory
-
-Messages = Sequence[dict[str, Any]]
 
 
 def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
@@ -52,10 +49,13 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     if config.engine.name != "native":
         raise UserError(f"engine.name={config.engine.name}: sft attempts tasks with the native engine only")
     read_trackers(config.trackers)
-    folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
+    folder = RunFolder.claim(config.run, made_of=("sft", _source(config)))
     with reap_children(), served(settings_of(config.model_dump())) as tools:
         _train(config, folder, tools, command=command)
     return folder.path
+
+
+NO_TASK = "none"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     examples, openings = asyncio.run(_written(config, tokenizer, tools, conversations, tasks.held_out))
     train_openings: list[str] = []
     lines: tuple[str, ...] = ()
-    if config.demonstrations == SAMPLED:
+    if config.demonstrations == schema.SAMPLED:
         asking = config.changed({"rollout": solved_attempts.sampling(config.rollout, config.attempts)})
         _, train_openings = asyncio.run(_written(asking, tokenizer, tools, [], tasks.train))
     elif _from_attempts(config):
@@ -89,6 +89,10 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     rollout = config.rollout
     if rollout.max_tokens != "auto" and within is not None:  # what is shown may be shorter than attempts
         rollout = rollout.changed({"max_tokens": min(rollout.max_tokens, max(1, within - 1))})
+    attempted = tasks.held_out or tasks.train
+    # If nothing is attempted, a pretrained model needs room for the conversations alone. A new one gets its
+    # context here, and has to answer later.
+    turns = most_turns(config.rollout, tools, attempted) if attempted else int(config.model.path is None)
     decided = defaults.decide(
         schema.Config(
             run=config.run,
@@ -100,7 +104,7 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
             update=schema.Update(micro_tokens=config.micro_tokens, policy=config.optimizer),
         ),
         prompt=preparation.longest([*openings, *train_openings], tokenizer),
-        turns=most_turns(config.rollout, tools, tasks.held_out or tasks.train),
+        turns=turns,
         demonstration=max((len(example.tokens) for example in examples), default=0),
     )
     return PreparedSft(tasks, alphabet, examples, openings, train_openings, decided, lines)
@@ -115,7 +119,7 @@ def _train(
     building.use_processor(config.run, decoder)
     examples, context = prepared.examples, decoder.shape.context
     fitting = [e for e in examples if len(e.tokens) <= context]
-    if not fitting and config.demonstrations != SAMPLED:
+    if not fitting and config.demonstrations != schema.SAMPLED:
         raise UserError(f"no demonstration fits into model.context={context} tokens")
     tried, sampled = (
         preparation.fitting(
@@ -136,7 +140,7 @@ def _train(
         own |= {"micro_tokens": fitted.update.micro_tokens, "optimizer": fitted.update.policy}
         config = config.changed(own)
         lines = [*prepared.lines, *prepared.decided.lines]
-        if config.demonstrations != SAMPLED:
+        if config.demonstrations != schema.SAMPLED:
             lines.insert(0, f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
         folder.begin(config, command=command, tokenizer=tokenizer)
         student = Policy(
@@ -153,7 +157,7 @@ async def _written(
     config: schema.SupervisedConfig,
     tokenizer: Tokenizer,
     tools: Settings,
-    conversations: Sequence[Messages],
+    conversations: Sequence[Conversation],
     held_out: Sequence[Task],
 ) -> tuple[list[Trajectory], list[str]]:
     """Return demonstrations in the form that attempts would leave, and the openings of the held-out tasks."""
@@ -161,7 +165,10 @@ async def _written(
         opening = await agents.openings()
         agent = agents.agent_for(Task("", []))
         teacher = await demonstrator_like(agent, config.rollout, tokenizer, agents.tools)
-        examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
+        examples = [
+            (teacher if c.tools is None else teacher.offering(c.tools)).trajectory(number, c.messages)
+            for number, c in enumerate(conversations)
+        ]
         return examples, [opening(task) for task in held_out]
 
 
@@ -176,7 +183,7 @@ def _steps(
     lines: Sequence[str],
 ) -> None:
     """Learn from `fitting`, or from the attempts at `sampled` that the model solves."""
-    log = StepLog(config, folder, command="sft", title=f"sft on {config.task.name}", steps=config.steps)
+    log = StepLog(config, folder, command="sft", title=f"sft on {_source(config)}", steps=config.steps)
 
     def save() -> None:
         folder.save_model(lambda fresh: building.export(student.decoder, tokenizer, fresh))
@@ -211,10 +218,15 @@ def _steps(
             log.write(step, metrics)
 
 
+def _source(config: schema.SupervisedConfig) -> str:
+    """Name what a run learns from: its task, or the file if it has none."""
+    return config.task.name if config.task.name != NO_TASK else Path(str(config.demonstrations)).stem
+
+
 def _from_attempts(config: schema.SupervisedConfig) -> bool:
     """Return True if the demonstrations are attempts: the model's own, or those of a run."""
     said = config.demonstrations
-    return said is not None and (said == SAMPLED or Path(said).is_dir())
+    return said is not None and (said == schema.SAMPLED or Path(said).is_dir())
 
 
 def _of_run(
@@ -228,7 +240,7 @@ def _of_run(
     return replace(selection, kept=asyncio.run(asked))
 
 
-def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
+def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Conversation]:
     if config.demonstrations is not None:
         return _read(Path(config.demonstrations))
     if tasks.demonstrate is None:
@@ -236,35 +248,36 @@ def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Mess
             f"task {config.task.name!r} has no demonstrations of its own; set demonstrations=FILE"
         )
     rng = random.Random(f"{config.run.seed}/demonstrations")
-    return [[*task.prompt, *tasks.demonstrate(task, rng)] for task in tasks.train]
+    return [Conversation([*task.prompt, *tasks.demonstrate(task, rng)]) for task in tasks.train]
 
 
-def _read(path: Path) -> list[Messages]:
-    """Read conversations from files: `messages`, or a prompt and its response."""
+def _read(path: Path) -> list[Conversation]:
+    """Read conversations from files."""
     if path.parts[:1] == ("runs",) and not path.exists():  # a run, and no data set of the hub
         raise UserError(f"demonstrations={path}: no such file or folder")
     try:
         found = [row for file in data_files(str(path), "train") for row in rows.read(file)]
     except UserError as error:
         raise UserError(f"demonstrations: {error}") from None
-    conversations: list[Messages] = []
+    conversations: list[Conversation] = []
     for number, row in enumerate(found, 1):
         where = f"{path}, row {number}"
-        messages = conversation_of(row, where)
-        for message in messages:
+        conversation = conversation_of(row, where)
+        for message in conversation.messages:
             if isinstance(message.get("content"), list):
                 message["content"] = parts_of(message["content"], where, folder=path.expanduser().parent)
-        conversations.append(messages)
+        conversations.append(conversation)
     return conversations
 
 
-def _characters(conversations: Sequence[Messages]) -> set[str]:
+def _characters(conversations: Sequence[Conversation]) -> set[str]:
     """Return the characters that a fresh character-level tokenizer must know."""
-    every = [message for messages in conversations for message in messages]
+    every = [message for conversation in conversations for message in conversation.messages]
     contents = [text for message in every for text in texts_of(message.get("content"))]
     calls = [
         json.dumps(message["tool_calls"], ensure_ascii=False)
         for message in every
         if message.get("tool_calls")
     ]
-    return {character for text in (*contents, *calls) if isinstance(text, str) for character in text}
+    tools = [json.dumps(conversation.tools, ensure_ascii=False) for conversation in conversations]
+    return {character for text in (*contents, *calls, *tools) if isinstance(text, str) for character in text}

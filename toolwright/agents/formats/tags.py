@@ -56,7 +56,7 @@ class Tags(CallFormat):
         return found
 
     def write(self, call: ToolRequest, offered: Offered) -> str:
-        name = self.call if call.name == next(iter(offered), call.name) else call.name
+        name = self.call if call.name == next(iter(offered), None) else call.name
         return f"<{name}>{to_body(call, offered.get(call.name, {}))}</{name}>"
 
     def instructions(self, schemas: Schemas) -> str:

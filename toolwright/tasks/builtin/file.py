@@ -22,6 +22,9 @@ from toolwright.tasks.messages import messages_of
 from toolwright.tasks.rows import Row, read
 from toolwright.trajectory import Task
 
+# Columns with a meaning of their own. A file without `extra_info`, such as a CSV file, has it in its others.
+OWN = ("prompt", "data_source", "reward_model", "reward_model.ground_truth", "ability", "agent_name")
+OWN += ("environment", "interaction", "tools")  # in `extra_info` they choose what attempts the task
 MARK = "<image>"  # verl's: each stands for the next image of the row's column
 TaskReader = Callable[..., Task]  # of a row, with the `id` of its task and `where` it stands
 
@@ -150,7 +153,7 @@ def task_of_row(row: Row, *, id: str, where: str, images: str = "images", answer
             f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}. To name the columns, "
             "run toolwright data prepare hub FILE --map prompt=… --map answer=…"
         )
-    extra = row.get("extra_info")
+    extra = row.get("extra_info", {key: value for key, value in row.items() if key not in (*OWN, images)})
     if extra is not None and not isinstance(extra, dict):
         raise UserError(f"{where}: `extra_info` must be an object, found {type(extra).__name__}")
     source = row.get("data_source")
