@@ -12,6 +12,8 @@ import pytest
 
 from tests.trainer.runs import metrics, rollouts
 from toolwright.observe.metrics import Metrics
+from toolwright.ui.config_file import ConfigFile
+from toolwright.ui.run_files import RunFiles
 from toolwright.workflow.program import single_call
 from toolwright.workflow.record import CandidateRow, CurvePoint, Record
 
@@ -45,14 +47,24 @@ def test_a_run_is_reported_with_its_settings_and_where_they_came_from(page: Serv
     assert config["train.steps"] == {"key": "train.steps", "value": 3, "origin": "command line"}
     assert config["run.dir"]["origin"] == "preset"  # the test's own folder, not the schema's
     assert config["eval.samples"]["origin"] == "default"
-    # task=reverse chooses a preset; task.params.max_length=3 sets a key.
-    origins = [config[f"task.{key}"]["origin"] for key in ("name", "order", "params.max_length")]
-    assert origins == ["preset", "default", "command line"]
     assert ["task", config["task.name"]["value"]] in told["facts"]
     assert "run folder" in told["log"]
     assert told["command"].startswith("# ")
     assert "reward/mean" in told["metrics"]
     assert any(chart["title"] == "Entropy" for chart in told["charts"])
+
+
+def test_a_preset_on_the_command_line_sets_no_key_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("task: {name: reverse, order: shuffled, params: {max_length: 3}}\n")
+    words = "toolwright train task=reverse task.params={max_length:3}"
+    (tmp_path / "command.txt").write_text(f"# 2026-01-01 00:00:00\n{words}\n")
+    config = ConfigFile()
+    config.read(RunFiles(tmp_path.resolve()))
+    assert config.origins() == {
+        "task.name": "preset",
+        "task.order": "default",
+        "task.params.max_length": "command line",
+    }
 
 
 def test_metrics_are_columns_over_step_time_and_tokens(page: ServedPage, runs: Path) -> None:
