@@ -235,7 +235,7 @@ def test_an_unknown_task_and_a_file_for_a_generated_one_are_errors() -> None:
 def test_the_registry_is_one_file_a_task() -> None:
     assert TASKS.names() == sorted(
         [
-            *(*GENERATED, *PLAYED, "file", "preferences", "recorded", "sums", "textworld"),
+            *(*GENERATED, *PLAYED, "file", "none", "preferences", "recorded", "sums", "textworld"),
             # Of packages that are extras:
             *("agentdojo", "alfworld", "bfcl", "openenv", "reasoning_gym", "textarena", "verifiers"),
             "dataset_class",  # of a plugin

@@ -23,8 +23,10 @@ from toolwright.tasks.rows import Row, read
 from toolwright.trajectory import Task
 
 # Columns with a meaning of their own. A file without `extra_info`, such as a CSV file, has it in its others.
-OWN = ("prompt", "data_source", "reward_model", "reward_model.ground_truth", "ability", "agent_name")
-OWN += ("environment", "interaction", "tools")  # in `extra_info` they choose what attempts the task
+OWN = (
+    *("prompt", "data_source", "reward_model", "reward_model.ground_truth", "ability", "agent_name"),
+    *("environment", "interaction", "tools"),  # in `extra_info` they choose what attempts the task
+)
 MARK = "<image>"  # verl's: each stands for the next image of the row's column
 TaskReader = Callable[..., Task]  # of a row, with the `id` of its task and `where` it stands
 
