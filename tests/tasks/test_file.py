@@ -199,11 +199,12 @@ def test_a_missing_file_or_another_kind_of_file_is_an_error(tmp_path: Path) -> N
 
 
 def test_columns_of_a_flat_file_are_its_extra_info(tmp_path: Path) -> None:
-    """A CSV file has no objects. What has a meaning of its own has no other."""
+    """A CSV file has no objects. What has a meaning of its own has no other: an agent is shown `extra_info`,
+    but never the truth."""
     (tmp_path / "flat.csv").write_text("prompt,answer,level,tools\na?,1,easy,x\nb?,2,hard,x\nc?,3,hard,x\n")
     first = from_file(str(tmp_path / "flat.csv"), params={"answer": "answer"}).train[0]
-    assert first.ground_truth == first.extra_info["answer"]
-    assert first.extra_info.keys() == {"answer", "level"}
+    assert first.ground_truth in ("1", "2", "3")
+    assert first.extra_info == {"level": "easy" if first.ground_truth == "1" else "hard"}
     nested_file = lines(tmp_path / "nested.jsonl", [{**row(n), "level": "easy"} for n in range(4)])
     assert "level" not in from_file(nested_file).train[0].extra_info
 

@@ -155,7 +155,8 @@ def task_of_row(row: Row, *, id: str, where: str, images: str = "images", answer
             f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}. To name the columns, "
             "run toolwright data prepare hub FILE --map prompt=… --map answer=…"
         )
-    extra = row.get("extra_info", {key: value for key, value in row.items() if key not in (*OWN, images)})
+    rest = {key: value for key, value in row.items() if key not in (*OWN, images, answer)}
+    extra = row.get("extra_info", rest)
     if extra is not None and not isinstance(extra, dict):
         raise UserError(f"{where}: `extra_info` must be an object, found {type(extra).__name__}")
     source = row.get("data_source")
