@@ -21,9 +21,11 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.folder import Folder, FolderRound, RoundExperience
 from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import write
+from toolwright.workflow.apply import applied
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.datasets import adapted
 from toolwright.workflow.diagram import as_text
+from toolwright.workflow.edits import parse
 from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
 from toolwright.workflow.interpreter import CodeSandbox, Trace, WorkflowInterpreter
 from toolwright.workflow.program import Workflow, single_call
@@ -179,6 +181,15 @@ def test_every_workflow_round_trips_through_aflows_python(places: list[int]) -> 
     written, prompts = write(flow)
     compile(written, "graph.py", "exec")
     assert read(written, prompts).fingerprint == flow.fingerprint
+
+
+def test_what_aflow_has_no_operator_for_is_said_in_the_file() -> None:
+    flow = single_call("AnswerGenerate")
+    assert not write(flow)[0].startswith("#")
+    voted = applied(flow, parse("add Vote after solve x 5"))
+    written, prompts = write(voted)
+    assert written.startswith("# AFlow has no Vote: add what is missing to template/operator.py.\n")
+    assert read(written, prompts).fingerprint == voted.fingerprint
 
 
 def test_any_text_survives_the_round_trip() -> None:

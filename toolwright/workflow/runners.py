@@ -59,16 +59,14 @@ class LocalRunner:
 
     def _pay(self, payment: Payment) -> None:
         """Write a run to the pool; runs that end in the same turn of the event loop are written together."""
-        if self.pool is None:
-            return
         self._unpaid.append(payment)
         if len(self._unpaid) == 1:
             asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
-        if self.pool is not None and self._unpaid:
-            self.pool.pay(self._unpaid)
-            self._unpaid.clear()
+        unpaid, self._unpaid = self._unpaid, []
+        if self.pool is not None:
+            self.pool.pay(unpaid)
 
     async def close(self) -> None:
         self._settle()

@@ -54,6 +54,8 @@ def write(workflow: Workflow, *, data_set: str = "GSM8K", round: int = 1) -> tup
     workflow = workflow.trimmed()
     lines = [_HEAD.format(package=f"workspace.{data_set}.workflows", round=round).rstrip("\n")]
     kinds = dict.fromkeys(node.operator for node in workflow.live if node.operator not in FREE)
+    if lacking := [_class(kind) for kind in kinds if kind not in _SHARED]:
+        lines.insert(0, f"# AFlow has no {', '.join(lacking)}: add what is missing to template/operator.py.")
     others = [kind for kind in kinds if kind in _SHARED - TEMPLATES.get(data_set, _SHARED)]
     if others:  # within the class, which is all of the file that AFlow carries into later rounds
         lines += ["        from scripts import operators", ""]
