@@ -27,7 +27,12 @@ from toolwright.config.former_keys import translated
             {"model": {"path": "m", "config": {}}},
         ),
         (
-            {"search": {"runs": 9, "guided": {"first": 8, "racing": True, "z": 1.0, "widening": 1.5}}},
+            {
+                "search": {
+                    "runs": 9,
+                    "guided": {"first": 8, "racing": True, "z": 1.0, "widening": 1.5, "patience": 40},
+                }
+            },
             {"search": {"runs": 9, "guided": {"first": 8}}},
         ),
         (

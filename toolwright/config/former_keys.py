@@ -24,7 +24,7 @@ NOW = {
 # Of the guided search for workflows: a tree search with racing, finals; and of the policy that proposed.
 _GUIDED = (
     *("exploration", "widening", "widening_power", "growth", "z", "racing"),
-    *("finals", "prior", "value", "experience", "explore", "optimism"),
+    *("finals", "prior", "value", "experience", "explore", "optimism", "patience", "tolerance"),
 )
 # Of a fresh decoder: what `model.config` says now.
 _FRESH = {"tied": "tie_word_embeddings", "qk_norm": "qk_norm"}
