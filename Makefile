@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
 TRL_VENV := .venv-trl
 AGENTS_VENV := .venv-agents
+MORE_AGENTS_VENV := .venv-more-agents
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
 # pytest rewrites the assertions of every test module, 12 s of processor time for each process that finds no cache.
@@ -35,8 +36,9 @@ test-vllm: $(VLLM_VENV)/.installed
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n auto --dist loadgroup -m "vllm and not gpu"
 
 # Agents and environments of other packages, unmodified, through the gateway and the adapters.
-test-agents: $(AGENTS_VENV)/.installed
-	OMP_NUM_THREADS=1 NODE_PATH=$(CURDIR)/$(AGENTS_VENV)/node_modules $(AGENTS_VENV)/bin/python -m pytest -n auto --dist loadgroup -rs tests/gateway tests/tasks
+test-agents: $(AGENTS_VENV)/.installed $(MORE_AGENTS_VENV)/.installed
+	OMP_NUM_THREADS=1 NODE_PATH=$(CURDIR)/$(AGENTS_VENV)/node_modules $(AGENTS_VENV)/bin/python -m pytest -n auto --dist loadgroup -rs tests/gateway tests/tasks --ignore tests/gateway/test_more_agents.py
+	OMP_NUM_THREADS=1 NODE_PATH=$(CURDIR)/$(MORE_AGENTS_VENV)/node_modules $(MORE_AGENTS_VENV)/bin/python -m pytest -n auto --dist loadgroup -rs tests/gateway/test_more_agents.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -113,5 +115,13 @@ $(AGENTS_VENV)/.installed: | $(VENV)/.installed-dev
 	-npm install --silent --prefix $(AGENTS_VENV) openai
 	touch $@
 
+# These want another `openai` than the ones above. crewai, which wants another `mcp`, is left out.
+$(MORE_AGENTS_VENV)/.installed: | $(VENV)/.installed-dev
+	$(BIN)/python -m venv --clear $(MORE_AGENTS_VENV)
+	$(BIN)/python tests/engines/vllm_requirements.py stand $(MORE_AGENTS_VENV)
+	$(MORE_AGENTS_VENV)/bin/python -m pip install --quiet agno autogen-agentchat 'autogen-ext[openai]' dspy google-adk haystack-ai instructor litellm llama-index-core llama-index-llms-openai-like 'mcp>=2' mini-swe-agent 'strands-agents[openai]'
+	-npm install --silent --prefix $(MORE_AGENTS_VENV) ai @ai-sdk/openai-compatible @langchain/core @langchain/openai
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(AGENTS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(AGENTS_VENV) $(MORE_AGENTS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -158,34 +159,33 @@ def test_smolagents() -> None:
     assert [t.result["answer"] for t in made] == [str(n) for n in range(COUNT)]
 
 
-def test_node(tmp_path: Path) -> None:
-    """The npm package `openai`, where `NODE_PATH` or a folder of modules has it."""
-    script = tmp_path / "agent.mjs"
-    script.write_text(NODE)
-    try:
-        found = subprocess.run(
-            ["node", "-e", "console.log(require.resolve('openai'))"], capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        pytest.skip("node is not installed")
-    if found.returncode:
-        pytest.skip("the npm package openai is not on NODE_PATH")
-    module = found.stdout.strip()
+def in_node(folder: Path, source: str, *packages: str, how: str = "") -> Program:
+    """A program in JavaScript that gets the address, the key, the question and `how` as its arguments."""
+    places = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
+    found = [place for place in places if all((place / package).is_dir() for package in packages)]
+    if not found or shutil.which("node") is None:
+        pytest.skip(f"node is not installed, or no folder of NODE_PATH has {', '.join(packages)}")
+    script = folder / "agent.mjs"
+    script.write_text(source)
+    (folder / "node_modules").symlink_to(found[0], target_is_directory=True)  # `import` knows no NODE_PATH
 
     async def program(address: AttemptAddress, attempt: Attempt) -> str:
-        words = ("node", str(script), f"{address.url}/v1", address.key, QUESTION, module)
+        words = ("node", str(script), f"{address.url}/v1", address.key, QUESTION, how)
         process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         assert process.returncode == 0
         return out.decode()
 
-    linear(run(program))
+    return program
+
+
+def test_node(tmp_path: Path) -> None:
+    linear(run(in_node(tmp_path, NODE, "openai")))
 
 
 NODE = """
-import { pathToFileURL } from "node:url";
-const [url, key, question, module] = process.argv.slice(2);
-const { default: OpenAI } = await import(pathToFileURL(module));
+import OpenAI from "openai";
+const [url, key, question] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: url, apiKey: key });
 const parameters = { type: "object", properties: { a: { type: "integer" }, b: { type: "integer" } } };
 const tools = [{ type: "function", function: { name: "add", description: "Adds.", parameters } }];
