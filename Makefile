@@ -110,7 +110,7 @@ $(AGENTS_VENV)/.installed: | $(VENV)/.installed-dev
 	$(BIN)/python tests/engines/vllm_requirements.py stand $(AGENTS_VENV)
 	$(AGENTS_VENV)/bin/python -m pip install --quiet openai-agents langgraph langchain-openai 'smolagents[openai]' 'pydantic-ai-slim[openai]'
 	$(AGENTS_VENV)/bin/python -m pip install --quiet 'openenv-core>=0.2' reasoning-gym 'textarena>=0.7' 'textworld>=1.6' 'verifiers>=0.2,<0.3'
-	$(AGENTS_VENV)/bin/python -m pip install --quiet 'agentdojo>=0.1.35' 'alfworld>=0.4'
+	PATH="$(CURDIR)/$(AGENTS_VENV)/bin:$$PATH" pip install --quiet 'agentdojo>=0.1.35' 'alfworld>=0.4'  # builds with `python`
 	$(AGENTS_VENV)/bin/python -m pip install --quiet --no-deps bfcl-eval
 	-npm install --silent --prefix $(AGENTS_VENV) openai
 	touch $@
