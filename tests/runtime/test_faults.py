@@ -197,7 +197,7 @@ def test_a_task_that_kills_its_worker_twice_is_kept_from_others(patient: Patient
     assert len(sampled.groups) == 3
     assert all(f"task {poison} is in quarantine" in message for message in sampled.failures)
     assert len(patient.deaths()) == 2
-    patient.roles.rollouts.quarantine.tasks.clear()
+    patient.roles.rollouts.quarantine.clear()
 
 
 def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_path: Path) -> None:

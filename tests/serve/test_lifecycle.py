@@ -129,7 +129,7 @@ def test_what_cannot_be_served_is_said_with_status_2(
         ([str(tmp_path), "--port=0"], "is not a model folder"),
         ([str(tmp_path / "nothing"), "--port=0"], "is not a folder"),
         ([str(tmp_path), "--port=0", "--slots=0"], "--slots 0: expected a positive integer"),
-        ([str(tmp_path), "--port=0", "--threads=0"], "--threads 0: expected an integer ≥ 1"),
+        ([str(tmp_path), "--port=0", "--threads=0"], "--threads 0: expected a positive integer"),
         ([str(tmp_path), "--port=0", "--queue-limit=0"], "--queue-limit 0: expected a number from 1 on"),
         ([str(tmp_path), "--port=0", "--drain-s=nan"], "--drain-s nan: expected a number from 0 on"),
         ([str(tmp_path), "--port=99999"], "cannot listen on 127.0.0.1:99999"),

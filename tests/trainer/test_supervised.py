@@ -131,6 +131,7 @@ def test_demonstrations_may_be_a_file_of_conversations(suffix: str, tmp_path: Pa
     tokenizer = Tokenizer.load(run / "model")
     for character in "äö!?":
         assert tokenizer.decode(tokenizer.encode(character)) == character
+    assert "null" not in tokenizer.decode(tokenizer.encode("null")), "what is not there has no letters"
 
 
 def test_a_file_of_conversations_brings_its_tools_and_needs_no_task(

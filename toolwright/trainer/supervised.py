@@ -279,5 +279,5 @@ def _characters(conversations: Sequence[Conversation]) -> set[str]:
         for message in every
         if message.get("tool_calls")
     ]
-    tools = [json.dumps(conversation.tools, ensure_ascii=False) for conversation in conversations]
+    tools = [json.dumps(one.tools, ensure_ascii=False) for one in conversations if one.tools]
     return {character for text in (*contents, *calls, *tools) if isinstance(text, str) for character in text}
