@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,7 +152,7 @@ def _extreme(table: AttemptTable, places: Array, step: int, *, worst: bool) -> A
     return places[[at]]
 
 
-def _group_name(names: Iterable[str], name: str, step: int) -> str:
+def _group_name(names: Collection[str], name: str, step: int) -> str:
     matches = [one for one in names if one == name] or [one for one in names if one.startswith(name)]
     if len(matches) == 1:
         return matches[0]
