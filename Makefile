@@ -119,7 +119,7 @@ $(AGENTS_VENV)/.installed: | $(VENV)/.installed-dev
 $(MORE_AGENTS_VENV)/.installed: | $(VENV)/.installed-dev
 	$(BIN)/python -m venv --clear $(MORE_AGENTS_VENV)
 	$(BIN)/python tests/engines/vllm_requirements.py stand $(MORE_AGENTS_VENV)
-	$(MORE_AGENTS_VENV)/bin/python -m pip install --quiet agno autogen-agentchat 'autogen-ext[openai]' dspy google-adk haystack-ai instructor litellm llama-index-core llama-index-llms-openai-like 'mcp>=2' mini-swe-agent 'strands-agents[openai]'
+	$(MORE_AGENTS_VENV)/bin/python -m pip install --quiet agno autogen-agentchat 'autogen-ext[openai]' dspy google-adk haystack-ai instructor litellm llama-index-core llama-index-llms-openai-like 'mcp>=2,<2.2' mini-swe-agent 'strands-agents[openai]>=1'
 	-npm install --silent --prefix $(MORE_AGENTS_VENV) ai @ai-sdk/openai-compatible @langchain/core @langchain/openai
 	touch $@
 
