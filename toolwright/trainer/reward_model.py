@@ -20,7 +20,7 @@ from toolwright.observe.tracker_config import read_trackers
 from toolwright.rewards.judgement import cut, retold
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks.order import TaskOrder
-from toolwright.tasks.preferences import ANSWERS, pairs
+from toolwright.tasks.preferences import ANSWERS, TOOLS, pairs
 from toolwright.trainer import building, defaults, memory
 from toolwright.trainer.checkpointing import is_due, restore_newest, resume_command
 from toolwright.trainer.run_folder import RunFolder
@@ -50,6 +50,7 @@ class _Training:
     def __init__(self, config: schema.RewardModelConfig, folder: RunFolder) -> None:
         self.folder = folder
         tasks = task_sets.load(config.task, seed=config.run.seed)
+        _require_no_tools([*tasks.train, *tasks.held_out])
         learned, judged = pairs(tasks.train), pairs(tasks.held_out)
         tokenizer = building.build_tokenizer(config.model, tasks.alphabet)
         written = [[_written(task, tokenizer) for task in some] for some in (learned, judged)]
@@ -153,6 +154,15 @@ class _Training:
                 "began with, or start a new run"
             ) from None
         self.step = int(state["step"])
+
+
+def _require_no_tools(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        if task.extra_info.get(TOOLS):
+            raise UserError(
+                f"task {task.id} has `tools`, which a reward model never sees: the scorer reads what was "
+                "said, not the tools that were offered; remove the column"
+            )
 
 
 def _written(task: Task, tokenizer: Tokenizer) -> ComparedPair:
