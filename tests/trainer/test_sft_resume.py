@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -13,6 +14,9 @@ import yaml
 
 from tests.forks import forks
 from toolwright.cli import main
+from toolwright.observe.retention import removable
+from toolwright.trainer.held_out_judge import HeldOutJudge
+from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.supervised import _WarmStart
 
 from . import dies
@@ -130,28 +134,60 @@ def test_a_run_killed_between_checkpoint_and_model_has_its_last_model(whole: Pat
     assert_same(run, whole)
 
 
+def sampling(warm: Path) -> tuple[str, ...]:
+    own = (f"model.path={warm}/model", "demonstrations=sampled", "rollout.samples=4", "optimizer.lr=1e-3")
+    return ("sft", *SUMS, *TURNS, *own, "batch=8", "steps=8", "checkpoint.every=2")
+
+
+@pytest.fixture(scope="module")
+def whole_sampled(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("whole_sampled")
+    assert main([*sampling(warm), f"run.dir={runs}", "run.name=whole"]) == 0
+    return runs / "whole"
+
+
 @pytest.mark.parametrize(
     ("moment", "step"),
     [("before_its_metrics_are_written", 1), ("once_it_is_written", 4), ("before_its_metrics_are_written", 7)],
 )
-def test_demonstrations_are_sampled_once(moment: str, step: int, warm: Path, tmp_path: Path) -> None:
-    own = (f"model.path={warm}/model", "demonstrations=sampled", "rollout.samples=4", "optimizer.lr=1e-3")
-    words = ("sft", *SUMS, *TURNS, *own, "batch=8", "steps=8", "checkpoint.every=2")
-    assert main([*words, f"run.dir={tmp_path}", "run.name=whole"]) == 0
-    run = killed(tmp_path, moment, *words, step=step)
+def test_demonstrations_are_sampled_once(
+    moment: str, step: int, warm: Path, whole_sampled: Path, tmp_path: Path
+) -> None:
+    run = killed(tmp_path, moment, *sampling(warm), step=step)
     sampled = (run / "rollouts/step_000000.parquet").stat()
     assert resumed(run) == 0
+    assert not removable(run, attempts_before=8), "what a resumed run needs stays"
     after = (run / "rollouts/step_000000.parquet").stat()
     assert (after.st_ino, after.st_mtime_ns) == (sampled.st_ino, sampled.st_mtime_ns)
-    assert_same(run, tmp_path / "whole")
+    assert_same(run, whole_sampled)
+
+
+def test_a_run_stopped_while_it_samples_begins_to_sample_again(
+    warm: Path, whole_sampled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = killed(tmp_path, "before_its_attempts_are_kept", *sampling(warm), step=0)
+    evaluate = HeldOutJudge.held_out
+
+    def and_stop(judge: HeldOutJudge, folder: RunFolder, step: int) -> dict[str, float]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(judge, folder, step)
+
+    monkeypatch.setattr(HeldOutJudge, "held_out", and_stop)
+    with pytest.raises(SystemExit):
+        main([*sampling(warm), f"run.dir={tmp_path}", "run.name=y"])
+    monkeypatch.undo()
+    for stopped in (run, tmp_path / "y"):
+        assert not list((stopped / "rollouts").iterdir())
+        assert not (stopped / "model").exists()
+        assert resumed(stopped) == 0
+        assert_same(stopped, whole_sampled)
 
 
 def test_epochs_follow_from_what_was_sampled(
     warm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = (f"model.path={warm}/model", "demonstrations=sampled", "rollout.samples=4", "optimizer.lr=1e-3")
-    words = ("sft", *SUMS, *TURNS, *own, "batch=8", "epochs=1.5", f"run.dir={tmp_path}", "run.name=x")
-    assert main(list(words)) == 0
+    words = [word for word in sampling(warm) if not word.startswith("steps=")]
+    assert main([*words, "epochs=1.5", f"run.dir={tmp_path}", "run.name=x"]) == 0
     said = capsys.readouterr().out
     written = yaml.safe_load((tmp_path / "x/config.yaml").read_text())
     assert f"{written['steps']} steps of 8: 1.5 × " in said
