@@ -148,7 +148,7 @@ def whole_sampled(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("moment", "step"),
-    [("before_its_metrics_are_written", 1), ("once_it_is_written", 4), ("before_its_metrics_are_written", 7)],
+    [("before_its_metrics_are_written", 1), ("once_it_is_written", 4), ("before_its_metrics_are_written", 8)],
 )
 def test_demonstrations_are_sampled_once(
     moment: str, step: int, warm: Path, whole_sampled: Path, tmp_path: Path
