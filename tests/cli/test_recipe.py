@@ -39,6 +39,19 @@ def test_a_setting_goes_to_those_that_have_it(capsys: pytest.CaptureFixture[str]
     assert not {"rollout.samples=2", "steps=3"} & set(train)
 
 
+@pytest.mark.parametrize(("step", "resumes"), [(2, True), (5, False)])
+def test_a_cold_start_that_was_stopped_is_resumed(
+    step: int, resumes: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "mine_start"
+    run.mkdir()
+    (run / "config.yaml").write_text("demonstrations: sampled\nsteps: 5\n")
+    (run / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+    start, train = commands(capsys, f"run.dir={tmp_path}", "run.name=mine")
+    assert ("run.resume=true" in start) is resumes
+    assert "run.resume=true" not in train
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -205,6 +205,18 @@ class TestOtherKinds:
         assert only.name == "loss rises"
         assert only.remedy.startswith("optimizer.lr=0.001 instead of 0.01")
 
+    @pytest.mark.parametrize(
+        ("config", "command"), [({"optimizer": {}}, "sft"), ({"optimizer": {}, "eval_every": 50}, "rm")]
+    )
+    def test_the_command_that_continues_a_run_is_its_own(
+        self, config: dict[str, Any], command: str, tmp_path: Path
+    ) -> None:
+        log = "2026-01-01 00:00:00 the run ended with an error: No space left on device\n"
+        run = written(tmp_path / "x", steps(4, policy__loss=1.0), log=log)
+        (run / "config.yaml").write_text(json.dumps({**config, "steps": 40, "task": {"name": "sums"}}))
+        (only,) = found(run)
+        assert only.remedy.endswith(f"then toolwright {command} run.name=x run.resume=true")
+
     def test_preferences_that_are_not_learned_are_reported(self, tmp_path: Path) -> None:
         rows = steps(40, policy__preference_accuracy=0.5, policy__lr=1e-7)
         (only,) = found(written(tmp_path, rows))

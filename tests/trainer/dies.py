@@ -15,6 +15,7 @@ import torch
 
 from toolwright.cli import main
 from toolwright.learner import checkpoints
+from toolwright.observe.metrics import Metrics
 from toolwright.trainer import run_folder
 
 
@@ -80,6 +81,17 @@ def before_its_attempts_are_kept(step: int) -> None:
         save(folder, number, *args)
 
     run_folder.RunFolder.save_rollouts = or_die  # type: ignore[method-assign]
+
+
+def before_its_metrics_are_written(step: int) -> None:
+    append = Metrics.append
+
+    def or_die(file: Metrics, number: int, values: Any) -> None:
+        if number == step:
+            die()
+        append(file, number, values)
+
+    Metrics.append = or_die  # type: ignore[method-assign]
 
 
 def run(moment: str, step: int, line: list[str], cwd: Path) -> None:

@@ -245,14 +245,6 @@ def test_demonstrations_that_are_none(refused: Refused) -> None:
     assert "no demonstration fits into model.context=256" in said_of(json.dumps({"messages": long}))
 
 
-def test_a_warm_start_cannot_be_resumed(refused: Refused) -> None:
-    own = ("run.name=warm", "steps=1", "model.layers=1", "task.held_out_size=1", FEW_TASKS)
-    assert main(["sft", *own]) == 0
-    said = refused("run.name=warm", "run.resume=true", command="sft")
-    assert "sft cannot resume, because it keeps no checkpoints" in said
-    assert said.rstrip().endswith("continue from its weights with model.path=runs/warm/model")
-
-
 def test_a_full_disk_while_checkpointing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

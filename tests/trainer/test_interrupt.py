@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
+from toolwright.cli import main
 from toolwright.learner import checkpoints
 from toolwright.trainer.interrupt import Interrupt, StopRequested
 
@@ -251,7 +252,7 @@ def test_a_run_needs_no_standard_output_at_all(tmp_path: Path) -> None:
     assert last_step(tmp_path / "runs/x") == 2
 
 
-def test_a_warm_start_told_to_stop_keeps_what_it_has_learned(tmp_path: Path) -> None:
+def test_a_warm_start_told_to_stop_can_be_continued(tmp_path: Path) -> None:
     run = tmp_path / "runs/x"
     line = ("sft", "run.name=x", "steps=100000", "run.threads=1", "task.held_out_size=4", "model.layers=1")
     with running(*line, cwd=tmp_path) as process:
@@ -259,8 +260,12 @@ def test_a_warm_start_told_to_stop_keeps_what_it_has_learned(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         out = ended(process)
     assert process.returncode == 130
-    assert "the model so far is in runs/x/model" in out
+    assert "continue with: toolwright sft run.name=x run.resume=true" in out
     assert (run / "model/model.safetensors").is_file()
+    step = last_step(run)
+    assert f"stopped at step {step}; " in out
+    assert main(["sft", f"run.dir={run.parent}", "run.name=x", "run.resume=true", f"steps={step + 1}"]) == 0
+    assert last_step(run) == step + 1
 
 
 def test_handlers_are_put_back() -> None:

@@ -143,6 +143,22 @@ def test_answers_are_written_as_demonstrations_are_and_only_their_own_turns_coun
     assert chosen.segments[0].tokens[:4] == rejected.segments[0].tokens[:4]
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_row_offers_tools_of_its_own(as_text: bool, tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+    call = {"type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    chosen = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    chosen += [{"role": "tool", "content": "4"}, {"role": "assistant", "content": "4"}]
+    row = {"prompt": "2+2", "chosen": chosen, "rejected": "5"}
+    row |= {"tools": json.dumps(tools) if as_text else tools}
+    data = pairs.written(tmp_path / "pairs.jsonl", [row, {**row, "prompt": "1+3", "tools": None}])
+    own = ("algorithm=dpo", f"task.held_out={data}", "task.held_out_size=1", "train.steps=1")
+    run = trained(data, tmp_path / "runs", *own, "rollout.prompts=2", "model.context=auto")
+    prompts = {t.task.prompt[-1]["content"]: t.segments[0].text for t in rollouts(run)[1]}
+    assert "look_up" in prompts["2+2"]
+    assert "look_up" not in prompts["1+3"]
+
+
 def test_every_usual_form_of_a_row_is_read(tmp_path: Path) -> None:
     user, good, bad = (
         {"role": "user", "content": "a1"},

@@ -136,4 +136,8 @@ def test_a_mistake_in_the_data_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     file.write_text(json.dumps({**pairs.rows()[0], "margin": "much"}) + "\n")
     assert main(words(file, "run.name=x")) == 2
     assert "`margin` must be a number" in capsys.readouterr().err
+    tools = [{"type": "function", "function": {"name": "look_up"}}]
+    file = pairs.written(tmp_path / "tools.jsonl", [{**row, "tools": tools} for row in pairs.rows()])
+    assert main(words(file, "run.name=x")) == 2
+    assert "has `tools`, which a reward model never sees" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

@@ -73,16 +73,59 @@ def test_what_is_near_needs_fit_and_a_misspelt_key_is_named(capsys: pytest.Captu
     assert "toolwright eval" in capsys.readouterr().err
 
 
-def test_epochs_become_steps_where_the_file_is_here(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_epochs_are_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tasks(tmp_path / "talks.parquet", count=40)
     words = [f"data.train_files={file}", "data.train_batch_size=8", "trainer.total_epochs=3", "model.path=m"]
     words += ["optim.lr_warmup_steps_ratio=0.2", "optim.lr=1e-4", "optim.min_lr=1e-5"]
     assert main_module(["verl.trainer.sft_trainer", *words, "--show", "--fit"]) == 0
     shown = capsys.readouterr().out
-    for word in ("steps=15", "optimizer.warmup_steps=3", "optimizer.min_lr_ratio=0.1"):
+    for word in ("epochs=3", "steps=auto", "optimizer.warmup_steps=3", "optimizer.min_lr_ratio=0.1"):
         assert word in shown
+    assert "verl drops them" not in shown
+    assert (
+        main_module(["verl.trainer.sft_trainer", *words, "data.train_batch_size=12", "--show", "--fit"]) == 0
+    )
+    assert "10 steps: the rows at the end of an epoch are learned too" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "becomes"),
+    [
+        (["trainer.save_freq=-1"], ["checkpoint.every=0", "checkpoint.minutes=0"]),
+        (["trainer.save_freq=5"], ["checkpoint.every=5", "checkpoint.minutes=0", "checkpoint.keep=5"]),
+        (["trainer.save_freq=5", "trainer.max_ckpt_to_keep=3"], ["checkpoint.every=5", "checkpoint.keep=3"]),
+        (["trainer.save_freq=after_each_epoch"], ["checkpoint.every=5", "checkpoint.keep=5"]),
+    ],
+)
+def test_checkpoints_of_sft_are_written_as_in_verl(
+    words: list[str], becomes: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tasks(tmp_path / "talks.parquet", count=40)
+    line = [f"data.train_files={file}", "data.train_batch_size=8", "trainer.total_epochs=3", "model.path=m"]
+    assert main_module(["verl.trainer.sft_trainer", *line, *words, "--show", "--fit"]) == 0
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert set(becomes) <= set(command)
+
+
+def test_sft_resumes_a_run_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other = tmp_path / "kept/mine", tmp_path / "global_step_4"
+    run.mkdir(parents=True)
+    line = ["verl.trainer.sft_trainer", "data.train_files=talks.parquet", "model.path=m", "--show", "--fit"]
+
+    def shown(*words: str) -> tuple[int, list[str]]:
+        code = main_module([*line, *words])
+        return code, capsys.readouterr().out.splitlines()[-1].split()
+
+    folder = f"trainer.default_local_dir={run}"
+    assert "run.resume=false" in shown(folder, "trainer.resume_mode=auto")[1]
+    (run / "config.yaml").write_text("{}")
+    resumed = {"run.resume=true", "run.name=mine", f"run.dir={run.parent}", "steps=auto", "epochs=4"}
+    assert resumed <= set(shown(folder)[1])
+    place = f"trainer.resume_from_path={run}/checkpoints/step_4"
+    assert resumed <= set(shown("trainer.resume_mode=resume_path", place)[1])
+    assert "run.name=mine-2" in shown(folder, "trainer.resume_mode=disable")[1]
+    for words in ([f"trainer.resume_from_path={other}"], []):
+        assert shown("trainer.resume_mode=resume_path", *words)[0] == 2
 
 
 def test_conversations_are_found_by_their_columns() -> None:
@@ -106,6 +149,10 @@ def test_a_line_of_sft_trains(model: Path, tmp_path: Path) -> None:
     written = (tmp_path / "kept" / "warm" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(written[-1])["step"] == 2
     assert (tmp_path / "kept" / "warm" / "model" / "config.json").is_file()
+    words = [word.replace("total_epochs=1", "total_epochs=2") for word in words]
+    assert main_module(["verl.trainer.fsdp_sft_trainer", *words, "--fit"]) == 0, "the same line resumes"
+    steps = [json.loads(line)["step"] for line in (tmp_path / "kept/warm/metrics.jsonl").open()]
+    assert steps == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

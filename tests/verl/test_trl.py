@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.verl.conftest import tasks
 from toolwright.tasks import rows
 from toolwright.verl.flat.trl import TABLES, read_options
+from toolwright.verl.translation import Translation
 from toolwright.verl.trl_command import main
 
 GRPO = """--model_name_or_path weights/base --dataset_name asked.parquet --num_generations 4 --beta 0.04
@@ -70,6 +72,64 @@ def test_every_option_is_in_one_of_the_lists(script: str, capsys: pytest.Capture
     assert [option for option in options if option not in shown] == []
 
 
+def translated(script: str, *words: str, fit: bool = False) -> Translation:
+    command, table = TABLES[script]
+    line = ["--model_name_or_path", "m", "--assistant_only_loss", *words]
+    return table.translate(read_options(line), command=command, fit=fit)
+
+
+def found(translation: Translation) -> dict[str, Any]:
+    return {ours: value for ours, value, _ in translation.settings}
+
+
+def test_epochs_of_sft_are_epochs_whether_or_not_the_data_is_here(tmp_path: Path) -> None:
+    talks = tmp_path / "talks.parquet"
+    for _ in range(2):
+        ours = found(translated("sft", "--dataset_name", str(talks), "--num_train_epochs", "2.5"))
+        assert (ours["epochs"], ours["steps"]) == (2.5, "auto")
+        rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(20)])
+    words = ("--dataset_name", str(talks), "--num_train_epochs", "2", "--warmup_ratio", "0.4")
+    assert found(translated("sft", *words))["optimizer.warmup_steps"] == 2  # of 40 / 8 steps
+    assert found(translated("sft", *words, "--max_steps", "7"))["steps"] == 7
+
+
+@pytest.mark.parametrize("script", ["grpo", "sft", "dpo"])
+@pytest.mark.parametrize(
+    ("words", "becomes"),
+    [
+        (["--save_steps", "5", "--save_total_limit", "3"], {"checkpoint.every": 5, "checkpoint.keep": 3}),
+        (["--save_steps", "5", "--max_steps", "50"], {"checkpoint.every": 5}),
+        (["--save_strategy", "no"], {"checkpoint.every": 0, "checkpoint.minutes": 0}),
+        (["--save_strategy", "steps"], {}),
+    ],
+)
+def test_checkpoints_are_written_as_in_trl(script: str, words: list[str], becomes: dict[str, Any]) -> None:
+    ours = found(translated(script, "--dataset_name", "d.parquet", *words, fit=True))
+    assert {key: ours.get(key) for key in becomes} == becomes
+    if "--max_steps" in words:
+        assert ours["checkpoint.keep"] >= 10, "TRL keeps all"
+
+
+def test_a_checkpoint_each_epoch(tmp_path: Path) -> None:
+    talks = tmp_path / "talks.parquet"
+    rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(20)])
+    words = ("--dataset_name", str(talks), "--save_strategy", "epoch")
+    assert found(translated("sft", *words))["checkpoint.every"] == 3  # 20 rows, 8 in a step
+
+
+@pytest.mark.parametrize("script", ["grpo", "sft", "dpo"])
+def test_a_run_of_ours_is_resumed_and_no_other(script: str, tmp_path: Path) -> None:
+    out = tmp_path / "kept" / "mine"
+    words = ("--dataset_name", "d.parquet", "--output_dir", str(out), "--resume_from_checkpoint")
+    assert "not a run folder of Toolwright" in " ".join(translated(script, *words, fit=True).problems)
+    out.mkdir(parents=True)
+    (out / "config.yaml").write_text("{}")
+    for said in ([], ["true"], [str(out)], [str(out / "checkpoints/step_4")]):
+        ours = found(translated(script, *words, *said, fit=True))
+        assert (ours["run.dir"], ours["run.name"], ours["run.resume"]) == (str(out.parent), "mine", True)
+    assert "run.resume" not in found(translated(script, *words, "false", fit=True))
+
+
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grpo", "--num_generation", "4", "--dataset_name", "x", "--show"]) == 2
     assert "did you mean num_generations?" in capsys.readouterr().err
@@ -107,7 +167,10 @@ def test_scripts_train(model: Path, tmp_path: Path) -> None:
     talks = tmp_path / "talks.parquet"
     rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(8)])
     words = ["--dataset_name", str(talks), "--per_device_train_batch_size", "4", "--max_length", "64"]
-    assert main(["sft", *shared, *words, "--output_dir", str(tmp_path / "kept" / "sft")]) == 0
+    line = ["sft", *shared, *words, "--output_dir", str(tmp_path / "kept" / "sft"), "--save_steps", "2"]
+    assert main(line) == 0
+    assert main([*line, "--resume_from_checkpoint", "--max_steps", "4"]) == 0
+    assert len((tmp_path / "kept" / "sft" / "metrics.jsonl").read_text().splitlines()) == 5
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from toolwright.agents.demonstration import Demonstrator, demonstrator_like
 from toolwright.config import schema
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import record_folder
-from toolwright.tasks.preferences import ANSWERS
+from toolwright.tasks.preferences import ANSWERS, TOOLS
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task, Trajectory
 
@@ -57,8 +57,10 @@ class RecordedAnswers:
         """Return the prompt and this answer as tokens."""
         if self._demonstrator is None:
             self._demonstrator = await demonstrator_like(self.like, self.config, self.tokenizer, self.tools)
+        schemas = task.extra_info.get(TOOLS)
+        writer = self._demonstrator if schemas is None else self._demonstrator.offering(schemas)
         answer = task.extra_info[ANSWERS][index]
         messages = [*task.prompt, *answer["messages"]]
-        made = self._demonstrator.trajectory(task.id, messages, given=len(task.prompt))
+        made = writer.trajectory(task.id, messages, given=len(task.prompt))
         made.steps[-1].reward = float(answer["label"])
         return made

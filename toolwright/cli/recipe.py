@@ -2,6 +2,7 @@
 
 A recipe is two presets: `sft --config-name NAME_start`, then `train --config-name NAME` from its weights. A
 setting goes to each of the two that has such a key; `start.rollout.samples=8` goes to the cold start alone.
+A recipe of the same run.name goes on where it was stopped: a cold start that is done is not run again.
 
 Examples:
   toolwright recipe                                   the recipes there are
@@ -52,6 +53,7 @@ def recipes() -> list[str]:
 def _run(name: str, settings: Sequence[str], *, dry: bool) -> int:
     from toolwright.config.compose import Source, resolve
     from toolwright.config.schema import SupervisedConfig
+    from toolwright.observe.run_folders import is_run, state
 
     start, train = Source("sft", None, f"{name}{START}"), Source("train", None, name)
     for_start, for_train = _shared(settings, start, train)
@@ -61,16 +63,20 @@ def _run(name: str, settings: Sequence[str], *, dry: bool) -> int:
     for_start.append(f"run.name={called}{START}")
     begun = resolve(start, for_start).config
     assert isinstance(begun, SupervisedConfig)
-    model = Path(begun.run.dir) / f"{called}{START}" / "model"
+    folder = Path(begun.run.dir) / f"{called}{START}"
+    model = folder / "model"
     for_train = [w for w in own if not w.startswith("model.path=")]
     for_train += [f"run.name={called}", f"model.path={model}"]
     resolve(train, for_train)  # a mistake is heard of before the first of the two has run
+    done = is_run(folder) and state(folder).status == "finished"
+    if is_run(folder) and not done:
+        for_start.append("run.resume=true")
     commands = [["sft", *start.flags, *for_start], ["train", *train.flags, *for_train]]
     for command in commands:
         print(shlex.join(["toolwright", *command]), flush=True)
     if dry:
         return 0
-    if model.is_dir():
+    if done:
         print(f"the cold start is done: {model}", flush=True)
     # In a process of its own, which leaves nothing of its memory on the GPU.
     elif status := subprocess.run([sys.executable, "-m", "toolwright", *commands[0]]).returncode:

@@ -3,7 +3,8 @@
 Examples:
   toolwright sft
   toolwright sft task=arithmetic model=small steps=400
-  toolwright sft demonstrations=conversations.jsonl run.name=warm
+  toolwright sft demonstrations=conversations.jsonl epochs=3 run.name=warm
+  toolwright sft run.name=warm run.resume=true
   toolwright train model.path=runs/warm/model         then train from it
 """
 

@@ -401,8 +401,10 @@ class DataConfig(CommandConfig):
 
     task: TaskConfig = TaskConfig()
     model: Model = Model()
-    steps: PositiveInt = 200
-    """updates"""
+    steps: PositiveInt | Auto = "auto"
+    """updates; auto: as many as `epochs` says, or 200"""
+    epochs: PositiveFloat | None = None
+    """instead of steps: how often each example is learned; steps × batch = epochs × examples, rounded up"""
     batch: PositiveInt = 32
     """conversations in a step"""
     micro_tokens: PositiveInt | None = None
@@ -410,8 +412,18 @@ class DataConfig(CommandConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
     )
+    checkpoint: Checkpoint = Checkpoint()
     trackers: Trackers = Field(default={})
     """as in `train`"""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> DataConfig:
+        if self.epochs is not None and self.steps != "auto":
+            raise ValueError(
+                f"steps={self.steps} and epochs={self.epochs:g} exclude each other; set one of them, or "
+                "steps=auto beside epochs if steps comes from a preset or from the run that is resumed"
+            )
+        return self
 
 
 class SupervisedConfig(DataConfig):
@@ -447,7 +459,6 @@ class RewardModelConfig(DataConfig):
     """pairs in a step"""
     eval_every: NonNegativeInt = 50
     """steps between evaluations on held-out pairs; 0: before and after"""
-    checkpoint: Checkpoint = Checkpoint()
 
     @classmethod
     def name_for(cls, composed: Any) -> str:

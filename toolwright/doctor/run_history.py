@@ -88,6 +88,13 @@ class RunHistory:
             return "preferences"
         return "evaluation" if (self.path / "rollouts/step_000000.parquet").exists() else "train"
 
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with the run; empty if its kind cannot."""
+        command = "train" if self.kind == "preferences" else self.kind
+        resumes = command in ("train", "sft", "rm")
+        return f"toolwright {command} run.name={self.path.name} run.resume=true" if resumes else ""
+
     @cached_property
     def steps(self) -> list[Row]:
         """The rows of training; step 0 is the evaluation before it."""

@@ -73,8 +73,8 @@ class Frame:
 
     def bar(self, width: int, now: float) -> Text:
         state = self.state
-        share = min(1.0, state.step / state.total) if state.total else 1.0
-        tail = f" {state.step}/{state.total}  {share:.0%}"
+        share = min(1.0, state.step / state.total) if state.total else 0.0
+        tail = f" {state.step}/{state.total}  {share:.0%}" if state.total else ""
         if state.left_s and not state.ended:
             tail += f"  {rough(max(0.0, state.left_s - (now - state.stepped)))} left"
         room = max(8, min(48, width - len(tail) - 1))

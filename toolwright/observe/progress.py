@@ -25,7 +25,7 @@ class State:
     """The state that both displays show."""
 
     title: str
-    total: int
+    total: int  # 0 as long as it is not known
     step: int = 0
     stages: list[str] = field(default_factory=list)  # the innermost last
     stage_started: float = 0.0
@@ -37,6 +37,11 @@ class State:
     started: float = 0.0
     stepped: float = 0.0  # when the last step ended
     ended: str = ""
+
+    @property
+    def place(self) -> str:
+        """The step, and how many there will be."""
+        return f"{self.step:>{len(str(self.total))}}/{self.total}" if self.total else str(self.step)
 
     def number(self, key: str) -> float | None:
         value = self.values.get(key)
@@ -173,7 +178,8 @@ class PlainDisplay:
         self._unshown = False
 
     def start(self) -> None:
-        self.line(f"{self.state.title}, {self.state.total} steps")
+        steps = f", {self.state.total} steps" if self.state.total else ""
+        self.line(f"{self.state.title}{steps}")
 
     def step(self, *, evaluated: bool) -> None:
         now = monotonic()
@@ -193,8 +199,7 @@ class PlainDisplay:
 
     def _show(self) -> None:
         state = self.state
-        width = len(str(state.total))
-        parts = [f"step {state.step:>{width}}/{state.total}", *state.facts()]
+        parts = [f"step {state.place}", *state.facts()]
         if state.left_s:
             parts.append(f"{rough(state.left_s)} left")
         self.line("  ".join(parts))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from toolwright.config.schema import SAMPLED
+from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.observe import rollouts
@@ -28,6 +30,9 @@ def removable(
     found = old_attempts(run, keep_attempts) if keep_attempts is not None else []
     if attempts_before is not None:
         found = [path for step, path in rollouts.files(run).items() if step < attempts_before]
+    stated = run / "config.yaml"
+    if found and stated.is_file() and read_yaml(stated).get("demonstrations") == SAMPLED:
+        found = []  # a resumed run learns from them
     if keep_checkpoints is not None:
         found += checkpoints.newest_first(run / "checkpoints")[keep_checkpoints:]
         found += sorted((run / "checkpoints").glob("step_*.broken"))

@@ -42,7 +42,7 @@ def conversation_of(row: Row, where: str) -> Conversation:
     system = row.get("system")
     if isinstance(system, str) and system and messages[:1] and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": system}, *messages]
-    return Conversation(messages, _tools(row.get("tools"), where))
+    return Conversation(messages, tools_of(row, where))
 
 
 def _messages(row: Row, where: str) -> list[Message]:
@@ -95,8 +95,9 @@ def _calls(said: Any, which: str) -> list[Message]:
     return [{"type": "function", "function": call} for call in calls]
 
 
-def _tools(tools: Any, where: str) -> list[Message] | None:
+def tools_of(row: Row, where: str) -> list[Message] | None:
     """OpenAI schemas, from a list or its JSON text; the functions may stand alone."""
+    tools = row.get("tools")
     if tools is None or tools == "":
         return None
     tools = _parsed(tools, f"{where}: `tools`")

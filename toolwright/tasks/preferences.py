@@ -1,9 +1,9 @@
 """Answers that were compared, in the rows of a file: pairs, or single answers with a label.
 
 The columns are those of TRL's preference datasets: `prompt`, `chosen` and `rejected`, or `prompt`,
-`completion` and `label`. A pair may have a `margin`, for reward models. An answer is text or a list of chat
-messages. Conversations may repeat the prompt, or stand without one: what `chosen` and `rejected` begin with
-in common is the prompt then.
+`completion` and `label`. A pair may have a `margin`, for reward models, and a row may have `tools`, which its
+conversation offers. An answer is text or a list of chat messages. Conversations may repeat the prompt, or
+stand without one: what `chosen` and `rejected` begin with in common is the prompt then.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 from toolwright.failures import UserError
+from toolwright.tasks.conversations import tools_of
 from toolwright.tasks.messages import messages_of
 from toolwright.tasks.rows import Row
 from toolwright.trajectory import Task
 
 Messages = list[dict[str, Any]]
 COLUMNS = ("chosen", "rejected", "completion")
+TOOLS = "tool_schemas"  # in `Task.extra_info`: the tools of a row, in place of the configured ones
 ANSWERS = "answers"  # in `Task.extra_info`, from `pairs` or `labelled`: [{"messages": …, "label": …}, …]
 
 
@@ -47,6 +49,8 @@ def read(row: Row, where: str) -> tuple[Messages, dict[str, Any]]:
         found["label"] = _label(row.get("label"), where)
     elif row.get("margin") is not None:
         found["margin"] = _margin(row["margin"], where)
+    if (tools := tools_of(row, where)) is not None:
+        found[TOOLS] = tools
     return prompt, found
 
 

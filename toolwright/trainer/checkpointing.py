@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from toolwright.learner import checkpoints
 from toolwright.runtime.roles import LearnerLost
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.run_log import RunLog
+from toolwright.trajectory import Task
 
 if TYPE_CHECKING:
     from toolwright.trainer.loop import TrainingLoop
@@ -138,6 +141,12 @@ def is_due(config: schema.Checkpoint, step: int, saved_at: float) -> bool:
     """Return True after the configured number of steps, or of minutes since `saved_at`."""
     by_steps = bool(config.every) and step % config.every == 0
     return by_steps or (bool(config.minutes) and time.monotonic() - saved_at >= 60 * config.minutes)
+
+
+def tasks_digest(tasks: Sequence[Task]) -> str:
+    """Tells whether two runs have the same training tasks."""
+    known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in tasks]
+    return hashlib.blake2b(json.dumps(known, default=str).encode(), digest_size=8).hexdigest()
 
 
 def resume_command(run: schema.RunConfig, folder: RunFolder, command: str = "train") -> str:

@@ -60,9 +60,10 @@ class HeldOutJudge:
         return result.metrics()
 
     def sample(
-        self, tasks: list[Task], words: schema.SolvedAttempts, *, stopped: Callable[[], bool]
+        self, tasks: list[Task], words: schema.SolvedAttempts, *, check: Callable[[], None]
     ) -> list[Trajectory]:
-        """Make `rollout.samples` scored attempts at each task. Ends early if `stopped` returns True."""
+        """Make `rollout.samples` scored attempts at each task. `check` is called now and then, and may
+        raise."""
         if self.scorer is None or self.missing:
             raise UserError(f"it is unknown which attempts are right: {self.missing}")
         self.scorer.check(tasks)
@@ -71,7 +72,8 @@ class HeldOutJudge:
         requests = requests_for(tasks, asking.samples, of="sampled", seed=self.config.run.seed)
         attempts: list[Trajectory] = []
         try:
-            while not stopped() and (some := requests[len(attempts) : len(attempts) + AT_ONCE]):
+            while some := requests[len(attempts) : len(attempts) + AT_ONCE]:
+                check()
                 attempts += self.loop.run(rollout.run(some))
                 self.loop.run(self.scorer.score([t for t in attempts[-len(some) :] if t.failure is None]))
             return attempts

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
-import json
 import time
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -25,7 +23,7 @@ from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.order import task_order
-from toolwright.trainer.checkpointing import Checkpointer
+from toolwright.trainer.checkpointing import Checkpointer, tasks_digest
 from toolwright.trainer.evaluation import held_out, requests_for
 from toolwright.trainer.interrupt import Interrupt, StopRequested
 from toolwright.trainer.measures import of_sample, tool_use
@@ -276,9 +274,7 @@ class TrainingLoop:
 
     @cached_property
     def tasks_digest(self) -> str:
-        """Tells whether two runs have the same training tasks."""
-        known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in self.train_tasks]
-        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+        return tasks_digest(self.train_tasks)
 
     @property
     def learner(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 from toolwright import tasks as task_sets
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.learner import checkpoints
 from toolwright.learner.pair_learner import ComparedPair, PairLearner, of_pairs
 from toolwright.models import score_model
 from toolwright.models.score_model import ScoreModel
@@ -19,12 +17,10 @@ from toolwright.observe.estimates import estimate
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.rewards.judgement import cut, retold
 from toolwright.runtime.reaper import reap_children
-from toolwright.tasks.order import TaskOrder
-from toolwright.tasks.preferences import ANSWERS, pairs
+from toolwright.tasks.preferences import ANSWERS, TOOLS, pairs
 from toolwright.trainer import building, defaults, memory
-from toolwright.trainer.checkpointing import is_due, restore_newest, resume_command
+from toolwright.trainer.data_training import DataTraining
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task
 
 
@@ -33,7 +29,7 @@ def train(config: schema.RewardModelConfig, *, command: Sequence[str]) -> Path:
     read_trackers(config.trackers)
     folder = RunFolder.claim(config.run, made_of=("rm", config.task.name))
     with reap_children():
-        _Training(config, folder).run(command=command)
+        _Training(config, folder).run(command=command, title=f"rm on {config.task.name}")
     return folder.path
 
 
@@ -46,10 +42,12 @@ class PreparedPairs:
     lines: list[str]
 
 
-class _Training:
+class _Training(DataTraining[schema.RewardModelConfig]):
+    command, examples = "rm", "pairs"
+
     def __init__(self, config: schema.RewardModelConfig, folder: RunFolder) -> None:
-        self.folder = folder
         tasks = task_sets.load(config.task, seed=config.run.seed)
+        _require_no_tools([*tasks.train, *tasks.held_out])
         learned, judged = pairs(tasks.train), pairs(tasks.held_out)
         tokenizer = building.build_tokenizer(config.model, tasks.alphabet)
         written = [[_written(task, tokenizer) for task in some] for some in (learned, judged)]
@@ -68,58 +66,27 @@ class _Training:
             demonstration=longest,
         )
         fitted = memory.fitted(decided.config)
-        self.decoder, self.tokenizer = building.build_model(
-            fitted.model, tasks.alphabet, seed=config.run.seed
-        )
-        building.use_processor(config.run, self.decoder)
-        self.pairs = _cut(written, self.decoder.shape.context, list(decided.lines))
-        own = {"model": fitted.model, "optimizer": fitted.update.policy, "micro_tokens": config.micro_tokens}
-        self.config = config = config.changed(own)
-        dtype = building.dtype_of(config.model)
-        self.model = ScoreModel.fresh(self.decoder, dtype=dtype, padding=self.tokenizer.pad)
-        self.learner = PairLearner(
+        decoder, tokenizer = building.build_model(fitted.model, tasks.alphabet, seed=config.run.seed)
+        building.use_processor(config.run, decoder)
+        self.pairs = _cut(written, decoder.shape.context, list(decided.lines))
+        own = {"model": fitted.model, "optimizer": fitted.update.policy}
+        config = config.changed({**own, "micro_tokens": fitted.update.micro_tokens})
+        super().__init__(config, folder, tokenizer, lines=self.pairs.lines)
+        self.eval_every = config.eval_every
+        self.model = ScoreModel.fresh(decoder, dtype=building.dtype_of(config.model), padding=tokenizer.pad)
+        self.learner: PairLearner = PairLearner(
             self.model,
             config.optimizer,
-            total_updates=config.steps,
-            micro_tokens=fitted.update.micro_tokens,
+            total_updates=0,
+            micro_tokens=config.micro_tokens,
             packs=fitted.update.optimizer_state == "int8",
         )
-        self.order = TaskOrder(len(self.pairs.train), config.run.seed)
-        self.step, self.saved_at = 0, time.monotonic()
+        self.learn_from(learned)
 
-    def run(self, *, command: Sequence[str]) -> None:
-        config, folder = self.config, self.folder
-        folder.begin(config, command=command, tokenizer=self.tokenizer)
-        resumed = None
-        if config.run.resume:
-            resumed = restore_newest(folder.checkpoints, self._restore, say=folder.log)
-            folder.rewind(self.step or -1)
-        remedy = resume_command(config.run, folder, "rm")
-        log = StepLog(config, folder, command="rm", title=f"rm on {config.task.name}", steps=config.steps)
-        with log.surround(self.pairs.lines, step=self.step, remedy=remedy) as interrupt:
-            if resumed is None:
-                log.write(self.step, self._held_out())
-            while self.step < config.steps:
-                if interrupt.signal:
-                    self._save()
-                    log.say(f"stopped at step {self.step}; continue with: {remedy}")
-                    break
-                with log.stage("update"):
-                    metrics = self._update()
-                if self.step == config.steps or (config.eval_every and self.step % config.eval_every == 0):
-                    metrics.update(self._held_out())
-                log.write(self.step, metrics)
-                if self.step == config.steps or is_due(config.checkpoint, self.step, self.saved_at):
-                    self._save()
+    def update(self, rows: Sequence[int]) -> dict[str, float]:
+        return self.learner.update([self.pairs.train[i] for i in rows])
 
-    def _update(self) -> dict[str, float]:
-        started = time.perf_counter()
-        found = self.learner.update([self.pairs.train[i] for i in self.order.take(self.config.batch)])
-        self.step += 1
-        named = {f"policy/{name}": value for name, value in found.items()}
-        return {**named, "time/total_s": time.perf_counter() - started}
-
-    def _held_out(self) -> dict[str, float]:
+    def held_out(self) -> dict[str, float]:
         """Measure how many held-out pairs the model ranks correctly, with the interval of that share."""
         if not self.pairs.held_out:
             return {}
@@ -130,29 +97,18 @@ class _Training:
         metrics = {f"held_out/{name}": value for name, value in found.items()}
         return {**metrics, "held_out/accuracy_low": sure.low, "held_out/accuracy_high": sure.high}
 
-    def _save(self) -> None:
-        state, tensors = {"step": self.step, "order": self.order.state()}, {"rm": self.learner.state_dict()}
-        keep = self.config.checkpoint.keep
-        checkpoints.save(self.folder.checkpoints, self.step, state, tensors, keep=keep)
-        self.folder.save_model(self._export)
-        self.saved_at = time.monotonic()
-
-    def _export(self, folder: Path) -> None:
+    def export(self, folder: Path) -> None:
         score_model.save(self.model, folder)
         self.tokenizer.save(folder)
 
-    def _restore(self, path: Path) -> None:
-        state, tensors = checkpoints.load(path)
-        try:
-            self.learner.load_state_dict(tensors["rm"])
-            self.order.restore(state["order"])
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
+
+def _require_no_tools(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        if task.extra_info.get(TOOLS):
             raise UserError(
-                f"the checkpoint is of another model or command ({reason}): resume with those that the run "
-                "began with, or start a new run"
-            ) from None
-        self.step = int(state["step"])
+                f"task {task.id} has `tools`, which a reward model never sees: the scorer reads what was "
+                "said, not the tools that were offered; remove the column"
+            )
 
 
 def _written(task: Task, tokenizer: Tokenizer) -> ComparedPair:

@@ -101,17 +101,23 @@ class RunFolder:
     ) -> None:
         """Write down configuration and command, once they are known to work, and the tokenizer that the
         attempts' tokens are read with."""
-        # Written as of a new run, so that the file reproduces it wherever it is taken.
-        config = config.changed({"run.resume": False})
         self.create()
         with self.explaining_write_errors(then="start again"):
             for place in (self.checkpoints, self.rollouts):
                 place.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.yaml").write_text(yaml_file.to_yaml(config), encoding="utf-8")
+            self.write_config(config)
             with (self.path / "command.txt").open("a", encoding="utf-8", errors="replace") as file:
                 file.write(provenance(command))
             if tokenizer is not None:
                 tokenizer.backend.save(str(self.path / "tokenizer.json"))
+
+    def write_config(self, config: schema.CommandConfig) -> None:
+        """Write the configuration as of a new run, so that the file reproduces it wherever it is taken."""
+        config = config.changed({"run.resume": False})
+        file = self.path / "config.yaml"
+        partial = file.with_name("config.yaml.partial")
+        partial.write_text(yaml_file.to_yaml(config), encoding="utf-8")
+        partial.replace(file)  # a run that dies while it writes can still be resumed
 
     def create(self) -> None:
         """Make the folder of a new run. Another run may have made it since this one claimed the name."""

@@ -17,11 +17,12 @@ UNREAD = "the output of this run was closed; the run continues, and this log has
 
 
 class StepLog:
-    """`command` is train, sft or rm. `steps` is the number of steps that the run will take."""
+    """`command` is train, sft or rm. `steps` is the number of steps that the run will take; 0 if it is not
+    known yet."""
 
     def __init__(
         self,
-        config: schema.Config | schema.SupervisedConfig | schema.RewardModelConfig,
+        config: schema.Config | schema.DataConfig,
         folder: RunFolder,
         *,
         command: str,
@@ -41,6 +42,14 @@ class StepLog:
     def say(self, text: str) -> None:
         self.progress.line(text)
         self.folder.log(text)
+
+    def plan(self, steps: int, lines: Sequence[str]) -> None:
+        """Take the number of steps of a run that did not know it at first, and print what led to it."""
+        self.progress.state.total = self.steps = steps
+        if self.tracking is not None:
+            self.tracking.total = steps
+        for line in lines:
+            self.say(line)
 
     def tracked(self, *, step: int) -> Tracking:
         """Open the run's trackers for the steps within a `with` block."""

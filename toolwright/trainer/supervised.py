@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,16 +22,18 @@ from toolwright.images import parts_of, texts_of
 from toolwright.learner.objective import Likelihood
 from toolwright.learner.policy import Policy
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.observe import rollouts
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.conversations import Conversation, conversation_of
 from toolwright.tasks.mapped import data_files
-from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import building, defaults, memory, preparation, solved_attempts
+from toolwright.trainer.data_training import DataTraining
 from toolwright.trainer.defaults import DecidedConfig
 from toolwright.trainer.held_out_judge import HeldOutJudge
+from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.step_log import StepLog
 from toolwright.trajectory import Task, Trajectory
@@ -40,12 +41,6 @@ from toolwright.trajectory import Task, Trajectory
 
 def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     """Run a whole warm start. Returns the run folder; reinforcement learning starts from its `model/`."""
-    if config.run.resume:
-        model = Path(config.run.dir) / str(config.run.name) / "model"
-        raise UserError(
-            "sft cannot resume, because it keeps no checkpoints; start again under another run.name, or "
-            f"continue from its weights with model.path={model}"
-        )
     if config.engine.name != "native":
         raise UserError(f"engine.name={config.engine.name}: sft attempts tasks with the native engine only")
     read_trackers(config.trackers)
@@ -142,15 +137,15 @@ def _train(
         lines = [*prepared.lines, *prepared.decided.lines]
         if config.demonstrations != schema.SAMPLED:
             lines.insert(0, f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
-        folder.begin(config, command=command, tokenizer=tokenizer)
         student = Policy(
-            decoder,
-            config.optimizer,
-            total_updates=config.steps,
-            temperature=1.0,
-            **building.pass_settings(fitted),
+            decoder, config.optimizer, total_updates=0, temperature=1.0, **building.pass_settings(fitted)
         )
-        _steps(config, folder, student, tokenizer, judge, fitting, sampled, lines)
+        training = _WarmStart(config, folder, tokenizer, student, judge, sampled, lines=lines)
+        if config.demonstrations != schema.SAMPLED:
+            training.learn(fitting)
+        elif config.run.resume and training.begun and (file := rollouts.files(folder.path).get(0)):
+            training.learn_solved(rollouts.read(file))
+        training.run(command=command, title=f"sft on {_source(config)}")
 
 
 async def _written(
@@ -172,50 +167,54 @@ async def _written(
         return examples, [opening(task) for task in held_out]
 
 
-def _steps(
-    config: schema.SupervisedConfig,
-    folder: RunFolder,
-    student: Policy,
-    tokenizer: Tokenizer,
-    judge: HeldOutJudge,
-    fitting: list[Trajectory],
-    sampled: list[Task],
-    lines: Sequence[str],
-) -> None:
-    """Learn from `fitting`, or from the attempts at `sampled` that the model solves."""
-    log = StepLog(config, folder, command="sft", title=f"sft on {_source(config)}", steps=config.steps)
+class _WarmStart(DataTraining[schema.SupervisedConfig]):
+    command, examples = "sft", "demonstrations"
 
-    def save() -> None:
-        folder.save_model(lambda fresh: building.export(student.decoder, tokenizer, fresh))
-
-    with log.surround(lines, remedy="start again") as interrupt:
+    def __init__(
+        self,
+        config: schema.SupervisedConfig,
+        folder: RunFolder,
+        tokenizer: Tokenizer,
+        student: Policy,
+        judge: HeldOutJudge,
+        sampled: list[Task],
+        *,
+        lines: Sequence[str],
+    ) -> None:
+        """`sampled`: the tasks to attempt if the model's own attempts are the demonstrations."""
+        super().__init__(config, folder, tokenizer, lines=lines)
+        self.learner: Policy = student
+        self.judge, self.sampled = judge, sampled
+        self.shown: list[Trajectory] = []
         if judge.missing:
-            log.say(f"held-out tasks are not attempted: {judge.missing}")
-        log.write(0, judge.held_out(folder, 0))
-        if sampled:
-            with log.stage("sample"):
-                attempts = judge.sample(sampled, config.attempts, stopped=lambda: bool(interrupt.signal))
-            if not interrupt.signal:
-                folder.save_rollouts(0, attempts)
-                fitting, line = judge.solved(attempts, config.attempts)
-                log.say(line)
-        order = TaskOrder(max(1, len(fitting)), config.run.seed)
-        log.progress.begin_steps()
-        for step in range(1, config.steps + 1):
-            if interrupt.signal:
-                save()
-                log.say(f"stopped before step {step}; the model so far is in {folder.model}")
-                break
-            started = time.perf_counter()
-            with log.stage("update"):
-                batch = Batch.pack([fitting[i] for i in order.take(config.batch)])
-                found = student.update(replace(batch, columns={}), Likelihood())
-            metrics = {f"policy/{name}": value for name, value in found.items()}
-            metrics["time/total_s"] = time.perf_counter() - started
-            if step == config.steps:
-                save()  # first of all: a judge may fail
-                metrics.update(judge.held_out(folder, step))
-            log.write(step, metrics)
+            self.lines.append(f"held-out tasks are not attempted: {judge.missing}")
+
+    def learn(self, demonstrations: list[Trajectory]) -> None:
+        self.shown = demonstrations
+        self.learn_from([one.task for one in demonstrations])
+
+    def learn_solved(self, attempts: list[Trajectory]) -> None:
+        """Learn from those of the model's own attempts that were right."""
+        solved, line = self.judge.solved(attempts, self.config.attempts)
+        self.lines.append(line)
+        self.learn(solved)
+
+    def gather(self, log: StepLog, interrupt: Interrupt) -> None:
+        """Sample attempts. They are kept in the folder: a resumed run learns from the same ones."""
+        with log.stage("sample"):
+            attempts = self.judge.sample(self.sampled, self.config.attempts, check=interrupt.check)
+        self.folder.save_rollouts(0, attempts)
+        self.learn_solved(attempts)
+
+    def update(self, rows: Sequence[int]) -> dict[str, float]:
+        batch = Batch.pack([self.shown[i] for i in rows])
+        return self.learner.update(replace(batch, columns={}), Likelihood())
+
+    def held_out(self) -> dict[str, float]:
+        return self.judge.held_out(self.folder, self.step)
+
+    def export(self, folder: Path) -> None:
+        building.export(self.learner.decoder, self.tokenizer, folder)
 
 
 def _source(config: schema.SupervisedConfig) -> str:

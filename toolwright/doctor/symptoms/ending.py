@@ -47,9 +47,7 @@ def crashed(history: RunHistory) -> Diagnosis | None:
     found = next((remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, said)), "")
     if re.search(r"\.py:\w+ raised ", said):  # code of the user's own, no server
         found = ""
-    go_on = f"then toolwright train run.name={history.path.name} run.resume=true"
-    if history.kind not in ("train", "preferences"):
-        go_on = "then start it again"
+    go_on = f"then {history.resume_command or 'start it again'}"
     remedy = f"{found}; {go_on}" if found else f"fix what it names, {go_on}"
     return Diagnosis(
         "problem", "crashed", f"after step {history.last_step}: {said[:MOST_TEXT]}", remedy, cause=0.95
@@ -66,7 +64,7 @@ def killed(history: RunHistory) -> Diagnosis | None:
         "killed",
         f"the process ended after step {history.last_step} of {history.planned} without a message in "
         "log.txt; often memory ran out (see `dmesg | grep -i oom`), or its terminal or batch job ended",
-        f"toolwright train run.name={history.path.name} run.resume=true goes on from the last checkpoint; "
+        f"{history.resume_command} goes on from the last checkpoint; "
         "engine.slots=32 and update.micro_tokens=4096 need less memory",
         cause=0.9,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import yaml
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import data_files
 from toolwright.verl.flat import FlatTable
+from toolwright.verl.resuming import FROM, MODE, begin_or_resume, keep_all
 from toolwright.verl.translation import Translation
 
 DECAYS = {"cosine": "cosine", "constant": "constant", "linear": "linear", "wsd": "constant"}
 COLUMNS = "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.response_dict_keys"
 READ = {"prompt", "question", "response", "answer", "completion", "extra_info"}
-HELD_OUT = "held-out figures are those of the task that `sft` has by default; name yours as task=…"
+HELD_OUT = "no task is attempted before and after, unless you name one as task=…"
+FOLDER, NAME = "trainer.default_local_dir", "trainer.experiment_name"
 LORA = ("model.lora_rank", "model.lora_alpha", "model.target_modules")
 
 
@@ -30,33 +33,73 @@ def _special(values: Mapping[str, Any], result: Translation) -> None:
         result.refuse("one file; `toolwright data mix` makes one of several", "data.train_files")
     if int(whole.get("model.lora_rank") or 0) == 0:  # all matrices learn
         result.read(*LORA)
-    source = "trainer.total_training_steps"
-    steps = whole.get(source)
-    if not steps:
-        source, steps = f"trainer.total_epochs={whole['trainer.total_epochs']}", _steps(files[0], whole)
-    if steps is None:
-        result.note(f"{source}: becomes steps once {files[0]} is here")
-    else:
-        result.set("steps", int(steps), source)
+    steps = _length(files[0], result)
     result.note(HELD_OUT)
     _columns(values, result)
     if isinstance(values.get("optim.betas"), str):  # a list in quotes, which verl reads as one
         result.set("optimizer.betas", yaml.safe_load(values["optim.betas"]), "optim.betas")
     _schedule(values, result, steps)
-    folder = "trainer.default_local_dir"
-    if folder in values:
-        result.read(folder, "trainer.experiment_name")
-        result.set_folder(str(values[folder]), folder)
+    _saving(values, result, steps, epoch=_epoch(files[0], whole))
+    _folder(values, result)
 
 
-def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
-    if not Path(file).expanduser().exists():
+def _length(file: str, result: Translation) -> int | None:
+    """Set how long the run is, and return its steps if they are known."""
+    whole, key, most = result.whole, "trainer.total_training_steps", "data.train_max_samples"
+    if steps := whole.get(key):
+        result.set("steps", int(steps), key)
+        return int(steps)
+    key, rows_used, epochs = "trainer.total_epochs", _rows(file), int(whole["trainer.total_epochs"])
+    limit = int(whole.get(most) or -1)
+    if limit > 0 and (rows_used is None or limit < rows_used):
+        result.near("every row is learned from; `toolwright data mix --size` makes a smaller file", most)
+    result.set("steps", "auto", key)  # of a run that is resumed
+    result.set("epochs", epochs, key)
+    if rows_used is None:
         return None
-    count = sum(rows.count(one) for one in data_files(file, "train"))
-    most = int(whole.get("data.train_max_samples") or -1)
-    count = min(count, most) if most > 0 else count
-    batch = min(int(whole["data.train_batch_size"]), count)
-    return max(1, count // batch) * int(whole["trainer.total_epochs"])
+    steps = ceil(epochs * rows_used / int(whole["data.train_batch_size"]))
+    if epochs * _epoch(file, whole) != steps:
+        result.note(f"{steps} steps: the rows at the end of an epoch are learned too, where verl drops them")
+    return steps
+
+
+def _rows(file: str) -> int | None:
+    here = Path(file).expanduser().exists()
+    return sum(rows.count(one) for one in data_files(file, "train")) if here else None
+
+
+def _epoch(file: str, whole: Mapping[str, Any]) -> int:
+    """verl's steps of an epoch; 0 if the file is not here."""
+    return (_rows(file) or 0) // int(whole["data.train_batch_size"])
+
+
+def _saving(values: Mapping[str, Any], result: Translation, steps: int | None, *, epoch: int) -> None:
+    """`save_freq`: in steps, -1 for the end alone, or after_each_epoch."""
+    key, keep = "trainer.save_freq", "trainer.max_ckpt_to_keep"
+    result.read(keep)
+    if values.get(keep):
+        result.set("checkpoint.keep", int(values[keep]), keep)
+    if key not in values:
+        return
+    often = values[key]
+    if often == "after_each_epoch" and not epoch:
+        result.note("becomes checkpoint.every once the data is here", key)
+        return
+    every = epoch if often == "after_each_epoch" else max(int(often or 0), 0)
+    result.set("checkpoint.every", every, key)
+    result.set("checkpoint.minutes", 0, key)
+    if every and not values.get(keep):
+        result.set("checkpoint.keep", keep_all(every, steps), keep)
+
+
+def _folder(values: Mapping[str, Any], result: Translation) -> None:
+    """The folder of the run, and whether it continues there. Without either key, its name alone is set."""
+    if not {FOLDER, MODE, FROM} & values.keys():
+        return
+    result.read(FOLDER, NAME, MODE, FROM)
+    named = values.get(FOLDER) or f"runs/{values.get(NAME, 'sft')}"
+    mode, place = str(result.whole[MODE]), values.get(FROM)
+    begin_or_resume(result, Path(str(named)).expanduser(), mode=mode, resume_from=place, source=FOLDER)
 
 
 def _columns(values: Mapping[str, Any], result: Translation) -> None:

@@ -19,6 +19,7 @@ from toolwright.tasks.mapped import HUB_NAME, data_files
 from toolwright.verl.config import Machine, missing_for
 from toolwright.verl.flat import FlatTable
 from toolwright.verl.flat.supervised import HELD_OUT
+from toolwright.verl.resuming import NOT_OURS, is_run, keep_all, run_of
 from toolwright.verl.translation import Translation
 
 Values = Mapping[str, Any]
@@ -107,7 +108,7 @@ def _schedule(result: Translation, block: str, steps: int | None) -> None:
 
 
 def _precision(values: Values, result: Translation) -> None:
-    """Number format, adapter and folder. `fp16` is nearly bfloat16; on a CPU it is float32."""
+    """Number format and adapter. `fp16` is nearly bfloat16; on a CPU it is float32."""
     wanted = {key: values[key] for key in ("bf16", "fp16", "dtype", "torch_dtype") if key in values}
     names = {"bf16": "bfloat16", "fp16": "bfloat16", "bfloat16": "bfloat16", "float16": "bfloat16"}
     for key, value in wanted.items():
@@ -120,13 +121,41 @@ def _precision(values: Values, result: Translation) -> None:
         elif key == "fp16" or value == "float16":
             result.near("bfloat16, whose range needs no scaling of the loss", key)
         result.set("model.dtype", chosen, key)
-    if "output_dir" in values:
-        result.set_folder(str(values["output_dir"]), "output_dir")
     if _is_true(result, "use_peft"):
         _adapter(values, result)
     for key in ("lora_r", "lora_alpha", "lora_target_modules"):
         if key in values and "use_peft" not in values:
             result.note("without effect: --use_peft is not set", key)
+
+
+def _run(values: Values, result: Translation, steps: int | None, *, size: int) -> None:
+    """The run's folder, whether it continues there, and its checkpoints. A step learns from `size` rows."""
+    if "output_dir" in values:
+        result.set_folder(str(values["output_dir"]), "output_dir")
+    key = "resume_from_checkpoint"
+    result.read(key)
+    if (said := values.get(key)) and str(said).lower() not in ("no", "false", "none"):
+        named = values.get("output_dir", "") if str(said).lower() in TRUE else said
+        place = run_of(Path(str(named)).expanduser())
+        if not is_run(place):
+            result.refuse(NOT_OURS.format("TRL"), key)
+        result.set_folder(str(place), key)
+        result.set("run.resume", True, key)
+    strategy = str(values.get("save_strategy", "steps")).lower()
+    result.read("save_strategy")
+    if strategy in ("no", "false"):
+        result.set("checkpoint.every", 0, "save_strategy")
+        result.set("checkpoint.minutes", 0, "save_strategy")
+    elif strategy == "epoch" and (found := _rows(values)):
+        result.set("checkpoint.every", ceil(found / size), "save_strategy")
+    elif strategy == "epoch":
+        result.note("becomes checkpoint.every once the data is here", "save_strategy")
+    elif strategy != "steps":
+        result.near("checkpoints are written by the number of steps", "save_strategy")
+    known = {one.ours: one.value for one in result.settings}
+    every = known.get("checkpoint.every", values.get("save_steps"))
+    if every and values.get("save_total_limit") is None:  # all are kept
+        result.set("checkpoint.keep", keep_all(int(every), steps), "save_total_limit")
 
 
 def _adapter(values: Values, result: Translation) -> None:
@@ -160,6 +189,17 @@ def _set_steps(result: Translation, key: str, size: int, updates: int = 1) -> in
     return steps
 
 
+def _set_epochs(result: Translation, batch: int) -> int | None:
+    """Set how long the run is, and return its steps if they are known. An epoch is not rounded up to whole
+    batches."""
+    if int(result.whole.get("max_steps") or -1) > 0:
+        return _set_steps(result, "steps", batch)
+    epochs, found = result.whole["num_train_epochs"], _rows(result.values)
+    result.set("steps", "auto", "num_train_epochs")  # of a run that is resumed
+    result.set("epochs", epochs, "num_train_epochs")
+    return None if found is None else ceil(float(epochs) * found / batch)
+
+
 def _is_true(result: Translation, key: str) -> bool:
     return str(result.whole.get(key, "")).lower() in TRUE
 
@@ -183,6 +223,7 @@ def _grpo(values: Values, result: Translation) -> None:
     _rewards(values, result)
     _schedule(result, "update.policy", steps)
     _precision(values, result)
+    _run(values, result, steps, size=prompts)
     _sampling(values, result)
 
 
@@ -305,8 +346,10 @@ def _supervised(values: Values, result: Translation) -> None:
     result.note(HELD_OUT)
     batch = _batch(result.whole)
     result.set("batch", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
-    _schedule(result, "optimizer", _set_steps(result, "steps", batch))
+    steps = _set_epochs(result, batch)
+    _schedule(result, "optimizer", steps)
     _precision(values, result)
+    _run(values, result, steps, size=batch)
 
 
 def _preferences(values: Values, result: Translation, loss: str, arguments: tuple[str, ...]) -> None:
@@ -326,6 +369,7 @@ def _preferences(values: Values, result: Translation, loss: str, arguments: tupl
     _evaluation(result)
     _schedule(result, "update.policy", steps)
     _precision(values, result)
+    _run(values, result, steps, size=batch)
 
 
 _dpo = partial(_preferences, loss="dpo", arguments=("label_smoothing",))

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.config.names import Registered
+from toolwright.verl import resuming
 from toolwright.verl.config import VerlConfig
+from toolwright.verl.resuming import begin_or_resume, keep_all
 from toolwright.verl.table import data
 from toolwright.verl.table.data import (
     AHEAD,
@@ -24,7 +26,7 @@ from toolwright.verl.translation import Translation
 DEVICE = "trainer.device"
 LOGGER, PROJECT, EXPERIMENT = "trainer.logger", "trainer.project_name", "trainer.experiment_name"
 PROJECTS = {"wandb": "project", "swanlab": "project", "trackio": "project", "mlflow": "experiment"}
-FOLDER, RESUME, RESUME_FROM = "trainer.default_local_dir", "trainer.resume_mode", "trainer.resume_from_path"
+FOLDER = "trainer.default_local_dir"
 SAVE_EVERY, KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
 FIRST, ROUNDS = "trainer.val_before_train", "rollout.test_freq"
 SYNCED = "async_training.trigger_parameter_sync_step"
@@ -111,42 +113,22 @@ def length(verl: VerlConfig, to: Translation) -> None:
 
 
 def folder(verl: VerlConfig, to: Translation) -> None:
-    """verl writes over what is there, or goes on with it; a run here is never written over."""
     # A script's empty variable names no folder: verl would write into the one that it was started in.
     named = str(verl[FOLDER] or f"checkpoints/{verl[PROJECT]}/{verl[EXPERIMENT]}")
-    place, mode = Path(named).expanduser(), verl[RESUME]
-    resume = False
-    if mode == "resume_path":
-        place = Path(str(verl[RESUME_FROM])).expanduser()
-        resume = True
-        if not (place / "config.yaml").is_file():
-            to.refuse(
-                "not a run folder of Toolwright; verl's checkpoints cannot be resumed here, but their "
-                "Hugging Face export can be a model.path",
-                RESUME_FROM,
-            )
-    elif mode == "auto":
-        if resume := (place / "config.yaml").is_file():
-            to.note(f"resumes the run in {place}", RESUME)
-    elif mode == "disable" and place.exists():
-        taken, number = place, 2
-        while place.exists():
-            place, number = taken.with_name(f"{taken.name}-{number}"), number + 1
-        to.note(f"{taken} exists and is not overwritten; this run is {place}", RESUME)
-    elif mode != "disable":
-        to.refuse("expected auto, disable or resume_path", RESUME)
-    sources = (RESUME_FROM,) if mode == "resume_path" else (FOLDER,)
-    to.set("run.dir", str(place.parent), *sources)
-    to.set("run.name", place.name, *sources)
-    to.set("run.resume", resume, RESUME)
+    begin_or_resume(
+        to,
+        Path(named).expanduser(),
+        mode=verl[resuming.MODE],
+        resume_from=verl[resuming.FROM],
+        source=FOLDER,
+    )
 
 
 def saving(verl: VerlConfig, to: Translation) -> None:
     every = max(int(verl[SAVE_EVERY] or 0), 0)
     to.set("checkpoint.every", every, SAVE_EVERY)
     to.set("checkpoint.minutes", 0, SAVE_EVERY)
-    all_of_them = (data.steps(verl) or 1_000_000) // every + 2 if every else 2
-    to.set("checkpoint.keep", verl[KEEP] or all_of_them, KEEP)
+    to.set("checkpoint.keep", verl[KEEP] or keep_all(every, data.steps(verl)), KEEP)
 
 
 def judging(verl: VerlConfig, to: Translation) -> None:
