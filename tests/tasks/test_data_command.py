@@ -24,6 +24,8 @@ FILES = [
     ("humaneval", "HumanEval.jsonl.gz", "humaneval_test", 3),
     ("mbpp", "mbpp.jsonl", "mbpp_test", 3),
     ("mbpp", "mbpp_sanitized.json", "mbpp_sanitized", 3),
+    ("mbpp-functions", "mbpp.jsonl", "mbpp-functions_test", 3),
+    ("mbpp-functions", "mbpp_sanitized.json", "mbpp-functions_mbpp_sanitized", 3),
     ("hotpotqa", "hotpotqa_validate.jsonl", "hotpotqa_validate", 3),
     ("drop", "drop_validate.jsonl", "drop_validate", 3),
 ]
@@ -68,6 +70,36 @@ def test_rows_of_each_data_set_are_converted(tmp_path: Path) -> None:
     drop = prepared(*FILES[-1][:3], tmp_path)
     assert len(drop[-1].ground_truth) > 1  # several answers are right
     assert "Answer:" not in drop[0].prompt[0]["content"]
+
+
+def test_mbpp_can_ask_as_humaneval_does() -> None:
+    row = {
+        "task_id": 2,
+        "text": "Add two numbers.",
+        "code": "def helper():\n    return 0\ndef add(a, b=1, *, c: int = 0):\n    return a + b + c",
+        "test_setup_code": "",
+        "test_list": ["assert add(1, 2) == 3", "assert add(5, 5) == 10"],
+    }
+    [made] = task_rows("mbpp-functions", [row], split="train")
+    [plain] = task_rows("mbpp", [row], split="train")
+    [asked] = made.pop("prompt")
+    assert '```python\ndef add(a, b=1, *, c: int=0):\n    """Add two numbers.' in asked["content"]
+    assert "add(1, 2) == 3" in asked["content"]
+    assert "add(5, 5)" not in asked["content"], "hidden tests stay hidden"
+    assert made == {key: value for key, value in plain.items() if key != "prompt"}
+
+
+@pytest.mark.parametrize("code", ["add = lambda a, b: a + b", "def add(:\n    pass"])
+def test_without_a_declaration_mbpp_asks_in_its_own_words(code: str) -> None:
+    row = {
+        "task_id": 2,
+        "text": "Add.",
+        "code": code,
+        "test_setup_code": "",
+        "test_list": ["assert add(1, 2) == 3"],
+    }
+    asked = [task_rows(name, [row], split="train")[0]["prompt"] for name in ("mbpp-functions", "mbpp")]
+    assert asked[0] == asked[1]
 
 
 def test_the_hubs_columns_are_understood_as_the_original_ones() -> None:

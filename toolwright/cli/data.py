@@ -197,7 +197,7 @@ def _of_file(name: str, dataset: Dataset, source: Path) -> dict[str, tuple[str, 
     """The rows of a file whose name says their split; or all rows, divided as the data set itself does."""
     stem, found = source.name.split(".")[0].lower(), rows.read(source)
     split = next((split for split in (*dataset.files, "train", "test") if split in stem), stem)
-    if split == stem == name and dataset.split_of is not None:
+    if split == stem and name.startswith(stem) and dataset.split_of is not None:
         try:
             return {
                 f"{name}_{one}": (one, [row for row in found if dataset.split_of(row) == one])
