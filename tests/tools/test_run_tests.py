@@ -105,6 +105,13 @@ def test_the_policy_sees_the_code_as_the_only_argument(box: Callable[..., Box], 
         ("f(3) = 4 and so on", []),
         (">>> g(1)\n    2", []),
         ("f(3) == 4\n    f(3) == 4", ["assert f(3) == 4"]),
+        ("f(3) = 4", ["assert f(3) == 4"]),
+        (">>> f(3) == 4\n    True\n    >>> f(4) == None", ["assert f(3) == 4", "assert f(4) == None"]),
+        (">>> f(3) == 4\n    False", []),
+        ("For x = [1], y = 2, the output should be 3.", ["assert f(x=[1], y=2) == 3"]),
+        ("For x = 'a'  the result should be ('b', False)", ["assert f(x='a') == ('b', False)"]),
+        ("Input: [4, 2]\n    Output: [2, 1]  # the least", ["assert f([4, 2]) == [2, 1]"]),
+        ("Input: n words\n    Output: 3", []),
     ],
 )
 def test_examples_are_found_as_docstrings_write_them(docstring: str, tests: list[str]) -> None:

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 # What HumanEval writes between a call and its value, where it does not write a doctest.
-_GIVES = r"\s*(?:#\s*)?(?:==>|==|=>|➞|-+>|returns?|should return|should be equal to)\s*"
+_GIVES = r"\s*(?:#\s*)?(?:==>|==|=>|=|➞|-+>|returns?|should return|should be equal to)\s*"
+
+# Arguments and a value in words: "For a = [1], k = 2, the output should be 3.", "Input: [1]  Output: 3".
+_IN_WORDS = re.compile(
+    r"\b(?:For|Input:)\s+([^\n]+?),?\s+(?:the (?:output|result) should be|Output:)\s*(.+?)\.?\s*(?:#.*)?$",
+    re.MULTILINE,
+)
 
 _FUTURE = re.compile(r"^from __future__ import .*\n", re.MULTILINE)
 _WORDS = {"true": "True", "false": "False"}
@@ -81,13 +87,25 @@ def examples(declaration: str, entry_point: str) -> list[str]:
         body = ast.parse(f"{declaration.rstrip()}\n    pass\n").body
         of_it = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry_point]
         said = "\n".join(ast.get_docstring(node) or "" for node in of_it)
-        parsed = [(one.source, one.want) for one in doctest.DocTestParser().get_examples(said)]
+        parsed = [_sides(one.source, one.want) for one in doctest.DocTestParser().get_examples(said)]
     except (SyntaxError, ValueError):  # examples that nobody could run
         return []
     line = re.compile(rf"\b({re.escape(entry_point)}\(.*\)){_GIVES}(.+?)\.?\s*$", re.MULTILINE)
     pairs = parsed or [(call, value) for call, value in line.findall(said)]
+    pairs = pairs or [(f"{entry_point}({given})", value) for given, value in _IN_WORDS.findall(said)]
     found = (_assertion(call, value, entry_point) for call, value in pairs)
     return [test for test in dict.fromkeys(found) if test]
+
+
+def _sides(source: str, want: str) -> tuple[str, str]:
+    """The call and the value of a doctest, which may compare the two itself and be followed by nothing."""
+    try:
+        node = ast.parse(source.strip(), mode="eval").body
+    except SyntaxError:
+        return source, want
+    if want.strip() in ("", "True") and isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
+        return ast.unparse(node.left), ast.unparse(node.comparators[0])
+    return source, want
 
 
 def called(tests: Any) -> str:
