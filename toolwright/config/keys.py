@@ -49,11 +49,13 @@ class Key:
 
     @property
     def expected(self) -> str:
-        names = {name for mark in self.metadata if isinstance(mark, Registered) for name in mark.names()}
+        marks = [mark for mark in self.metadata if isinstance(mark, Registered)]
+        names = {name for mark in marks for name in mark.names()}
         if not names:
             return _expected(self.annotation, self.metadata)
+        own = ", or path.py:name" if any(mark.own for mark in marks) else ""
         null = " or null" if type(None) in get_args(self.annotation) else ""
-        return f"one of {', '.join(sorted(names))}, or path.py:name{null}"
+        return f"one of {', '.join(sorted(names))}{own}{null}"
 
     @property
     def choices(self) -> list[str]:

@@ -17,7 +17,7 @@ class KL(Block):
 
     where: Literal["none", "reward", "loss"] = "none"
     """where the pull towards the reference acts"""
-    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl")] = "k3"
+    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl", own=False)] = "k3"
     """k1, abs, k2, k3; with +, the gradient is the KL's in the first update of a step; unbiased: in every
     update"""
     coef: NonNegativeFloat = 0.001
@@ -83,7 +83,9 @@ class Algorithm(Block):
     """what turns rewards into advantages"""
     loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses", also=(PREFERENCES,))] = "ppo"
     """what turns advantages into a loss for each token"""
-    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = "token-mean"
+    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate", own=False)] = (
+        "token-mean"
+    )
     """how token losses become one number"""
     norm_tokens: PositiveInt | None = None
     """seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns"""
