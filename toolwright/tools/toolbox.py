@@ -176,10 +176,19 @@ def _text(result: Any) -> str:
         return result[: 4 * _MOST_TEXT].decode(errors="replace")
     if hasattr(result, "model_dump"):
         result = result.model_dump(mode="json")
+    if not isinstance(result, Mapping | list | tuple | int | float):
+        result = _plain(result)
+    if isinstance(result, str):
+        return result
     try:
-        return json.dumps(result, ensure_ascii=False, default=str)
+        return json.dumps(result, ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError):
         return str(result)
+
+
+def _plain(value: Any) -> Any:
+    """The number that a scalar of numpy or torch is; anything else as text."""
+    return value.item() if getattr(value, "shape", None) == () else str(value)
 
 
 def _reward(name: str, reward: Any) -> float | None:
