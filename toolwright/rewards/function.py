@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import numbers
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from toolwright.rewards.item import FIRST_FORM, OF_THE_ATTEMPT, ON_REQUEST, Item
 from toolwright.trajectory import FailureKind
 
 STEPS = "step_rewards"
+LARGEST = 3.4e38  # in float32, in which advantages are computed
 FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions, **columns)"
 
 
@@ -233,7 +233,7 @@ def _selected(arguments: Mapping[str, Any], names: frozenset[str]) -> dict[str, 
 
 
 def _number(value: Any) -> float | None:
-    """A finite float, or None. Scalars of numpy and torch are numbers too."""
+    """A float that is finite in float32 too, or None. Scalars of numpy and torch are numbers too."""
     if not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ():
         value = value.item()
     if not isinstance(value, numbers.Real):
@@ -242,4 +242,4 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST else None
