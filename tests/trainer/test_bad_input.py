@@ -333,7 +333,9 @@ def test_text_about_tools_counts_as_prompt(refused: Refused) -> None:
 
 def test_no_room_for_an_answer_after_any_prompt(refused: Refused) -> None:
     own = (*task_file(row()), "task.held_out=tasks.jsonl", "rollout.max_total_tokens=5")
-    assert "every prompt is longer than 4 tokens" in refused(*own)
+    said = refused(*own)
+    assert "every prompt is longer than 4 tokens" in said
+    assert "raise task.max_prompt_tokens or rollout.max_total_tokens" in refused(*own, "model.context=auto")
 
 
 def test_a_task_that_offers_a_tool_which_is_not_there(refused: Refused) -> None:
