@@ -45,7 +45,7 @@ class RunSummary:
         """Name, value and note of each held-out result that there is: before, after and best."""
         points = {"before": self.before, "after": self.after, "best": self.best}
         return [
-            (name, self.value(point[1]), self.gain if name == "after" else f"step {point[0]}")
+            (name, self.value(point[1]), (self.gain if name == "after" else "") or f"step {point[0]}")
             for name, point in points.items()
             if point is not None
         ]
@@ -61,8 +61,8 @@ def outcome(rows: Sequence[Row]) -> RunSummary:
     trained = {row["step"] for row in rows if row.get("step", 0) > 0}
     return RunSummary(
         measure=measure,
-        before=points[0] if points else None,
-        after=points[-1] if len(points) > 1 else None,
+        before=points[0] if points and points[0][0] == 0 else None,
+        after=points[-1] if points and points[-1][0] > 0 else None,
         best=max(points, key=lambda point: point[1]) if len(points) > 1 else None,
         steps=len(trained),
         seconds=sum(seconds for _, seconds in series(rows, "time/total_s")),
