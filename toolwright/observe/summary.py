@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolwright.failures import UserError
 from toolwright.observe import rollouts
 from toolwright.observe.attempt import calls, examples, ground_truth, question, segment_text
 from toolwright.observe.metrics import Metrics, Row, series
@@ -115,7 +116,12 @@ def sample_attempts(run: Path) -> str:
     lines: list[str] = []
     for step in steps:
         lines.append(f"attempts of step {step}")
-        for attempt in examples(as_groups(rollouts.read(found[step])), most=SHOWN):
+        try:
+            attempts = rollouts.read(found[step])
+        except UserError as error:  # the run has ended well, and the rest of its end is shown
+            lines.append(f"  {error}")
+            continue
+        for attempt in examples(as_groups(attempts), most=SHOWN):
             lines += _lines(attempt)
     return "\n".join(lines)
 
