@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolwright.failures import UserError
+from toolwright.failures import ENDED, UserError
 from toolwright.observe import rollouts
 from toolwright.observe.attempt import calls, examples, ground_truth, question, segment_text
 from toolwright.observe.metrics import Metrics, Row, series
@@ -15,6 +15,7 @@ from toolwright.trajectory import Trajectory, as_groups
 
 SHOWN = 2  # attempts of a step
 LINE = 96  # characters
+STARTED = " run folder "  # what the first line of a start says
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,18 @@ def metric_warnings(
     if len(earned) == 1 and not points("teacher/kl"):  # a teacher grades tokens, whatever they earn
         lines.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
     return lines
+
+
+def ending_error(log: Sequence[str]) -> str:
+    """The error that ended the run, by the lines of its log; empty if none did, or if the run went on."""
+    ends = [n for n, line in enumerate(log) if f" {ENDED}: " in line]
+    if not ends:
+        return ""
+    text = log[ends[-1]].partition(f"{ENDED}: ")[2].strip()
+    more = [line.strip() for line in log[ends[-1] + 1 :] if line.strip()]
+    if any(STARTED in line for line in more):
+        return ""
+    return f"{text} … {more[-1]}" if more else text
 
 
 def _steps(found: Sequence[int]) -> str:
