@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, n
 from toolwright.tools.call import Caller, ToolRequest, ToolResult, Trouble
 from toolwright.tools.entry import ToolEntry
 from toolwright.tools.offer import BadArguments, Offer, ToolError, ToolTimeout
-from toolwright.trajectory import Task
+from toolwright.trajectory import Task, finite_number
 
 log = logging.getLogger(__name__)
 
@@ -193,8 +192,8 @@ def _plain(value: Any) -> Any:
 
 def _reward(name: str, reward: Any) -> float | None:
     """Check a reward: None or a finite number."""
-    if reward is None or (isinstance(reward, int | float) and math.isfinite(reward)):
-        return reward
+    if reward is None or (number := finite_number(reward)) is not None:
+        return None if reward is None else number
     raise TaskFailure(f"tool {name!r} gave the reward {reward!r:.200}, which is not a finite number")
 
 
