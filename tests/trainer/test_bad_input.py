@@ -363,3 +363,9 @@ def test_an_mcp_server_that_does_not_start(refused: Refused) -> None:
 def test_an_environment_that_is_not_there(environment: dict[str, str], said: str, refused: Refused) -> None:
     own = task_file(row() | {"extra_info": {"environment": environment}})
     assert said in refused(*own, "task.held_out=tasks.jsonl", "rollout.agent=environment")
+
+
+@pytest.mark.parametrize("name", ["mps", "meta", "gpu"])
+def test_a_device_that_no_run_trains_on(refused: Refused, name: str) -> None:
+    said = refused(*task_file(row(), row("2+2=")), "task.held_out_size=1", f"model.device={name}")
+    assert f"model.device={name} is no device to train on; write auto, cpu, cuda or cuda:N" in said

@@ -179,7 +179,8 @@ def _alternatives(annotation: Any) -> list[Any]:
 def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _expected(arguments[0], (*metadata, *arguments[1:]))
+        marks = (mark for one in arguments[1:] for mark in getattr(one, "metadata", (one,)))
+        return _expected(arguments[0], (*metadata, *marks))
     if origin in (Union, types.UnionType):
         phrases = [
             f"{{{', '.join(part.model_fields)}}}" if _is_block(part) else _expected(part, metadata)
@@ -212,4 +213,6 @@ def _number(noun: str, metadata: tuple[Any, ...]) -> str:
 
 
 def _plural(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _expected(annotation).removeprefix("a ").replace("number", "numbers", 1)
     return {str: "strings", float: "numbers", int: "integers"}.get(annotation, "values")

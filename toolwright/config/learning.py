@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from toolwright.config.block import Auto, Block, PositiveShare, Share
+from toolwright.config.block import Auto, BelowOne, Block, PositiveShare, Share
 from toolwright.config.names import Registered
 
 PREFERENCES = "toolwright.algorithms.preferences"
@@ -165,7 +165,7 @@ class Algorithm(Block):
 class OptimizerConfig(Block):
     lr: PositiveFloat | Auto = 1e-3
     """learning rate; auto: depends on the number of parameters, and on whether an adapter is trained"""
-    betas: tuple[float, float] = (0.9, 0.99)
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.99)
     """betas of AdamW"""
     weight_decay: NonNegativeFloat = 0.0
     """weight decay of AdamW"""
