@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from toolwright import images
 
 Source = Literal["prompt", "policy", "tool", "environment"]
 FailureKind = Literal["infrastructure", "task"]
+LARGEST = 3.4e38  # number of float32, in which advantages are computed
 ROOT = -1  # the parent of a segment that opens a sequence of its own
 OUTCOME = "outcome/"  # counts of this prefix are what an environment says of an attempt beside success
 
@@ -216,3 +218,17 @@ def as_groups(trajectories: Iterable[Trajectory]) -> list[Group]:
     for trajectory in trajectories:
         groups.setdefault(trajectory.group, Group(trajectory.task, [])).trajectories.append(trajectory)
     return list(groups.values())
+
+
+def finite_number(value: Any) -> float | None:
+    """What somebody gave as a reward, as a float; None if it is no number or float32 cannot hold it. Scalars
+    of numpy and torch are numbers."""
+    if not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ():
+        value = value.item()
+    if not isinstance(value, numbers.Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if abs(number) <= LARGEST else None

@@ -45,7 +45,7 @@ class TestNames:
 
     def test_among_several_the_nearest_is_named(self) -> None:
         said = hermes().unknown("serch", {**PYTHON, "search": SEARCH})
-        assert "did you mean 'search'?" in said
+        assert "there is no tool 'serch'; did you mean 'search'? Write it like this" in said
         assert '{"name": "search", "arguments": {"query": "…"}}' in said
         assert "known: python, search" in hermes().unknown("weather", {**PYTHON, "search": SEARCH})
 

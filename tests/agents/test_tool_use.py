@@ -61,10 +61,10 @@ class TestTurns:
         assert load(tmp_path / "a.parquet") == [trajectory]
 
     def test_a_tool_may_reward_the_step_that_called_it(self) -> None:
-        calls = ("<prize>right</prize>", "<prize>other</prize>", "<echo>x</echo>", "so<|im_end|>")
+        calls = ("<prize>right</prize>", "<prize>other</prize>", "<prize>numpy</prize>", "so<|im_end|>")
         trajectory = tags(*calls)
         assert texts(trajectory, "tool")[0] == "<result>you said right</result>"
-        assert [step.reward for step in trajectory.steps] == [0.5, None, None, None]
+        assert [step.reward for step in trajectory.steps] == [0.5, None, 0.75, None]
 
     def test_a_step_is_taken_in_the_state_that_the_last_answer_names(self) -> None:
         trajectory = tags("<echo>42</echo>", "<echo>7</echo>", "so<|im_end|>")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
+
 from toolwright.failures import InfrastructureFailure
 from toolwright.tools.call import ToolResult
 
@@ -51,7 +53,7 @@ def gone(text: str) -> str:
 
 def prize(text: str) -> ToolResult:
     """Pays for the right word."""
-    paid = {"right": 0.5, "wrong": -0.25, "endless": float("inf")}.get(text)
+    paid = {"right": 0.5, "wrong": -0.25, "endless": float("inf"), "numpy": np.float32(0.75)}.get(text)
     return ToolResult(f"you said {text}", reward=paid)
 
 

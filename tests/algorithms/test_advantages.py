@@ -477,6 +477,25 @@ def test_an_estimator_of_the_users_own_file_is_found_by_its_path(tmp_path: Path)
     assert advantages.needs(f"{file}:centred") == {"values"}
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("rewards", "must return advantages and returns, two tensors; it returned a Tensor"),
+        ("None", "must return advantages and returns, two tensors; it returned a NoneType"),
+        ("(rewards, rewards, rewards)", "two tensors; it returned a tuple"),
+        ("(rewards.numpy(), rewards)", "two tensors; it returned a tuple"),
+        ("(rewards[:1], rewards)", r"advantages has shape \[1, 3\], expected \[4, 3\]"),
+        ("(rewards, rewards[0])", r"returns has shape \[3\], expected \[4, 3\]"),
+    ],
+)
+def test_what_an_own_estimator_returns_is_checked(tmp_path: Path, returned: str, message: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"def own(*, rewards):\n    return {returned}\n")
+    batch = example(seed=1, rows=4, width=3)
+    with pytest.raises(UserError, match=message):
+        estimate(f"{file}:own", batch)
+
+
 def test_advantages_carry_no_gradient() -> None:
     batch = example(seed=1, rows=4, width=3)
     ours, returns = estimate("gae", batch, values=batch.values.clone().requires_grad_())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -365,3 +366,21 @@ def test_a_missing_input_and_a_wrong_shape_are_named() -> None:
         losses.compute("gpg", log_prob=batch.log_prob, advantages=batch.advantages[:, 0], mask=batch.mask)
     with pytest.raises(UserError, match=r"'ppo': weights has shape \[3\], expected \[3, 4\]"):
         loss_of("ppo", batch, weights=batch.weights[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("-log_prob", "must return the losses, a tensor, and measures, a dict; it returned a Tensor"),
+        ("(-log_prob, None)", "a dict; it returned a tuple"),
+        ("(-log_prob[:, :1], {})", r"the loss has shape \[3, 1\], expected \[3, 4\]"),
+        ("(-log_prob.mean(), {})", r"the loss has shape \[\], expected \[3, 4\]"),
+        ("(-log_prob, {'far': log_prob[0]})", r"far has shape \[4\], expected \[3, 4\]"),
+    ],
+)
+def test_what_an_own_loss_returns_is_checked(tmp_path: Path, returned: str, message: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"def own(*, log_prob, advantages, mask):\n    return {returned}\n")
+    batch = example(seed=1, rows=3, width=4)
+    with pytest.raises(UserError, match=message):
+        losses.compute(f"{file}:own", log_prob=batch.log_prob, advantages=batch.advantages, mask=batch.mask)

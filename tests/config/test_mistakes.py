@@ -33,7 +33,8 @@ FORM = "settings are written like rollout.samples=8 or algorithm=grpo"
             "run.threads=0": "expected a positive integer or null, found 0",
             "rollout.top_p=1.5": "expected a number > 0 and ≤ 1, found 1.5",
             "update.policy.lr=nan": "expected a positive number or auto, found nan",
-            "update.policy.betas=[0.9]": "expected a list of 2 numbers, found [0.9]",
+            "update.policy.betas=[0.9]": "expected a list of 2 numbers ≥ 0 and < 1, found [0.9]",
+            "update.critic.betas=[0.9, 1]": "expected a list of 2 numbers ≥ 0 and < 1, found [0.9, 1]",
             "rollout.stop=[[1]]": "expected a list of strings, found [[1]]",
             "run.resume=maybe": "expected true or false, found 'maybe'",
             "eval=5": "expected a block of keys, found 5",
@@ -70,6 +71,12 @@ def test_every_mistake_on_the_command_line_is_named(complaint: Complaint, mistak
 def test_a_single_mistake_is_a_single_line(complaint: Complaint) -> None:
     assert complaint("rollout.samples=many") == (
         "rollout.samples=many: expected a positive integer, found 'many'"
+    )
+
+
+def test_an_unknown_key_among_a_few_names(complaint: Complaint) -> None:
+    assert (
+        complaint("eval.sampling.topk=5") == "eval.sampling.topk=5: unknown key; expected 'top_p' or 'top_k'"
     )
 
 
@@ -188,12 +195,19 @@ def test_mistakes_in_a_users_preset_name_the_file(complaint: Complaint, write: W
             "mine: it does not build on `train`; begin the file with\n  defaults:\n    - train",
         ),
         ("rollout: {samples: 4", "conf/mine.yaml, line 2: not valid YAML"),
+        ("- rollout.samples=4", "conf/mine.yaml should hold keys and values, such as `rollout:` over `"),
         ("defaults: [train]\nrun: {name: '${run.nmae}'}", "run.name: Interpolation key 'run.nmae' not found"),
     ],
 )
 def test_a_users_file_that_cannot_work(complaint: Complaint, write: Write, text: str, said: str) -> None:
     write("conf/mine.yaml", text + "\n")
     assert complaint(config_dir="conf", config_name="mine").startswith(said)
+
+
+def test_a_users_file_that_is_no_text_is_named(complaint: Complaint, write: Write) -> None:
+    write("conf/mine.yaml", "")
+    Path("conf/mine.yaml").write_bytes(b"\xff\xfe")
+    assert complaint(config_dir="conf", config_name="mine").startswith("conf/mine.yaml cannot be read: ")
 
 
 def test_a_file_with_the_name_of_a_built_in_preset(complaint: Complaint, write: Write) -> None:

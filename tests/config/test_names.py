@@ -48,3 +48,12 @@ def test_a_package_without_names_judges_nothing() -> None:
 def test_a_file_without_a_name_in_it_asks_for_the_name() -> None:
     said = MARKED["reward.function"].problem("my_reward.py")
     assert said == "my_reward.py is a file; name the scorer in it, as my_reward.py:NAME"
+
+
+@pytest.mark.parametrize("key", ["algorithm.aggregate", "algorithm.kl.estimator"])
+def test_a_path_is_refused_early_if_only_names_are_known(key: str) -> None:
+    problem = MARKED[key].problem("mine.py:own")
+    assert problem is not None
+    assert "unknown" in problem
+    (expected,) = (found.expected for found in leaves(Config) if found.path == key)
+    assert "path.py" not in expected

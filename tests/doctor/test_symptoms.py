@@ -92,12 +92,11 @@ class TestSickRuns:
         assert (first.status, first.name) == ("problem", "no signal")
         assert first.remedy.startswith("look at the reward, which gives 0.7 to every attempt")
 
-    def test_a_reward_that_always_raises(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("body", ["raise ValueError('the judge said no')", "return None"])
+    def test_a_reward_that_never_scores(self, tmp_path: Path, body: str) -> None:
         reward = tmp_path / "reward.py"
-        reward.write_text(
-            "def score(solution_str, ground_truth):\n    raise ValueError('the judge said no')\n"
-        )
-        run = sick.trained(tmp_path, "raises", f"reward.function={reward}:score")
+        reward.write_text(f"def score(solution_str, ground_truth):\n    {body}\n")
+        run = sick.trained(tmp_path, "raises", f"reward.function={reward}:score", "eval.at_start=false")
         (only,) = found(run)
         assert (only.status, only.name) == ("problem", "crashed")
         assert only.remedy.startswith("fix what it names, then toolwright train")

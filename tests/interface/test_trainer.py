@@ -122,6 +122,26 @@ def test_closing_an_iterator_that_somebody_keeps_ends_it_with_a_checkpoint(tmp_p
     assert (trainer.folder / "checkpoints/step_1").is_dir()
 
 
+KEPT = """
+import sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from interface.runs import small
+
+trainer = small(Path({folder!r}))
+steps = iter(trainer)
+print(next(steps).number)
+"""
+
+
+@pytest.mark.parametrize("more", ["", "again = iter(trainer)\nprint(next(again).number)\n"])
+def test_an_iterator_that_a_script_keeps_to_its_end_leaves_a_checkpoint(tmp_path: Path, more: str) -> None:
+    script = KEPT.format(here=str(HERE.parent), folder=str(tmp_path)) + more
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert (tmp_path / f"run/checkpoints/step_{2 if more else 1}").is_dir()
+
+
 def test_the_saved_model_is_the_one_that_was_trained(tmp_path: Path) -> None:
     trainer = small(tmp_path, reward=first_letter)
     for step in trainer:

@@ -6,14 +6,25 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import trajectory
 
 from toolwright.record import load, save
-from toolwright.trajectory import Failure, Group, Segment, Source, Task, Trajectory, as_groups
+from toolwright.trajectory import (
+    Failure,
+    Group,
+    Segment,
+    Source,
+    Task,
+    Trajectory,
+    as_groups,
+    finite_number,
+)
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 number = st.floats(allow_nan=False, width=64)
@@ -217,3 +228,20 @@ class TestParquet:
             save(path, [trajectory([("prompt", [1, 2, 3])])])
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3.0),
+        (np.array(0.25), 0.25),
+        (torch.tensor(0.5), 0.5),
+        (np.bool_(True), 1.0),
+        *((none, None) for none in (None, "1", [1.0], np.array([0.5]), math.nan, -math.inf, 1e39, 10**400)),
+    ],
+)
+def test_a_reward_may_be_any_number_that_float32_can_hold(value: object, number: float | None) -> None:
+    found = finite_number(value)
+    assert found == number
+    assert type(found) in (float, type(None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from toolwright.observe import rollouts
 from toolwright.observe.summary import sample_attempts
 from toolwright.record import save
 from toolwright.trajectory import Segment, Task, Trajectory
@@ -38,3 +39,11 @@ def test_a_long_turn_stays_on_its_line(tmp_path: Path) -> None:
 
 def test_a_run_without_rollouts_shows_nothing(tmp_path: Path) -> None:
     assert sample_attempts(tmp_path) == ""
+
+
+def test_a_step_that_cannot_be_read_hides_no_other(run: Path) -> None:
+    first, *_, last = rollouts.files(run).values()
+    first.write_bytes(b"half of a file")
+    shown = sample_attempts(run)
+    assert f"attempts of step 1\n  {first} cannot be read as rollouts: " in shown
+    assert f"attempts of step {int(last.stem[-6:])}\n" in shown

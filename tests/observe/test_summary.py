@@ -37,6 +37,19 @@ def test_without_accuracy_the_held_out_reward_is_shown(tmp_path: Path) -> None:
     assert "-1.75" in table
 
 
+def test_an_evaluation_after_some_steps_is_none_of_before(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.append(10, {"held_out/accuracy": 0.25})
+    assert closing_table(tmp_path).splitlines()[:2] == ["held-out accuracy", "  after    25.0 %  step 10"]
+    metrics.append(20, {"held_out/accuracy": 0.5})
+    metrics.append(30, {"held_out/accuracy": 0.375})
+    assert closing_table(tmp_path).splitlines()[:3] == [
+        "held-out accuracy",
+        "  after    37.5 %  step 30",
+        "  best     50.0 %  step 20",
+    ]
+
+
 def test_a_run_without_evaluation_has_a_table_too(tmp_path: Path) -> None:
     assert closing_table(tmp_path).splitlines()[:2] == ["training", "  steps         0"]
 

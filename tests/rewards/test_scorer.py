@@ -217,6 +217,15 @@ def test_a_score_that_is_not_a_finite_number_is_a_failure(answer: str, file: Pat
     assert "not a finite number" in verdict.message or "without 'score'" in verdict.message
 
 
+@pytest.mark.parametrize("score", [1e308, -1e39, 10**400])
+def test_a_score_that_float32_cannot_hold_is_a_failure(score: float) -> None:
+    (verdict,) = ScoringFunction("f", lambda solution_str: score).judge(
+        [{"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}]
+    )
+    assert (verdict.score, verdict.kind) == (None, "task")
+    assert "not a finite number" in verdict.message
+
+
 @pytest.mark.parametrize("steps", [0.5, "0.5", {"a": 1}, [None], [float("nan")]])
 def test_step_rewards_that_are_no_list_of_numbers_are_a_failure(steps: Any) -> None:
     (verdict,) = ScoringFunction("f", lambda solution_str: {"score": 1.0, "step_rewards": steps}).judge(

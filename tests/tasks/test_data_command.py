@@ -152,6 +152,14 @@ def test_rows_that_are_read_are_not_counted_beforehand(tmp_path: Path) -> None:
         main(["prepare", "gsm8k", "--train", "10", "--out", str(tmp_path)])
 
 
+def test_rows_of_a_data_set_of_ones_own_are_not_counted_either(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"question": "1+1", "answer": "2"}\n')
+    columns = ["--map", "prompt=question", "--map", "answer=answer"]
+    with pytest.raises(UserError, match=f"those of {file} are read; prepare them all"):
+        main(["prepare", "hub", str(file), *columns, "--train", "5", "--out", str(tmp_path)])
+
+
 def test_a_wrong_raw_file_is_an_error_that_lists_its_columns(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"row 1 is not one of gsm8k: there is no 'question'; .* problem, solution"

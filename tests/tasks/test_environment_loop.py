@@ -242,6 +242,12 @@ class TestWhoIsBlamed:
     def test_an_answer_that_is_none_is_reported(self, what: str, why: str) -> None:
         assert why in failure("Trouble", where="", what=what)
 
+    def test_a_number_of_numpy_is_a_reward(self) -> None:
+        (trajectory,) = run("Trouble", where="", what="numpy")
+        assert trajectory.failure is None
+        assert [step.reward for step in trajectory.steps] == [0.5]
+        assert type(trajectory.steps[0].reward) is float
+
     @pytest.mark.parametrize(
         ("name", "settings", "why"),
         [

@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from toolwright.tasks import InvalidAction, Observation, Outcome, answers_to
 from toolwright.tasks.environment import ToolCall
 from toolwright.trajectory import Task
@@ -83,6 +85,7 @@ class Trouble:
     def step(self, action: str) -> Any:
         self.meet("step")
         answers = {"none": None, "nan": Outcome("0", float("nan")), "text": Outcome(3)}  # type: ignore[arg-type]
+        answers["numpy"] = Outcome("0", np.float32(0.5), np.bool_(True))  # type: ignore[arg-type]
         return answers.get(self.what, Outcome("0", done=True))
 
     def close(self) -> None:

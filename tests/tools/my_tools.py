@@ -189,3 +189,21 @@ class Notes:
     def read(self) -> list[str]:
         """Read all notes."""
         return self.kept
+
+
+def unusual(kind: str) -> object:
+    """Return what is neither text nor a plain value."""
+    import datetime
+    import fractions
+
+    import numpy as np
+
+    day = datetime.date(2026, 1, 2)
+    return {
+        "number": np.int64(408),
+        "truth": np.bool_(True),
+        "row": np.arange(2, dtype=np.float32),
+        "nested": {"sum": np.int64(408), "day": day},
+        "day": day,
+        "fraction": fractions.Fraction(1, 3),
+    }[kind]

@@ -193,6 +193,21 @@ def test_a_class_may_offer_several_tools(box: Make) -> None:
     assert made.call("read").text == '["milk"]'
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("number", "408"),
+        ("truth", "true"),
+        ("row", "[0. 1.]"),
+        ("nested", '{"sum": 408, "day": "2026-01-02"}'),
+        ("day", "2026-01-02"),
+        ("fraction", "1/3"),
+    ],
+)
+def test_numbers_of_numpy_and_objects_read_like_plain_ones(box: Make, kind: str, text: str) -> None:
+    assert box(mine("unusual")).call("unusual", kind=kind).text == text
+
+
 def test_a_toolbox_serves_the_next_loop_when_its_own_is_gone() -> None:
     box = Toolbox(mine("Weather"))
     for _ in range(2):

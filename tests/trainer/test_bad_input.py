@@ -325,7 +325,9 @@ def test_text_about_tools_counts_as_prompt(refused: Refused) -> None:
 
 def test_no_room_for_an_answer_after_any_prompt(refused: Refused) -> None:
     own = (*task_file(row()), "task.held_out=tasks.jsonl", "rollout.max_total_tokens=5")
-    assert "every prompt is longer than 4 tokens" in refused(*own)
+    said = refused(*own)
+    assert "every prompt is longer than 4 tokens" in said
+    assert "raise task.max_prompt_tokens or rollout.max_total_tokens" in refused(*own, "model.context=auto")
 
 
 def test_a_task_that_offers_a_tool_which_is_not_there(refused: Refused) -> None:
@@ -353,3 +355,9 @@ def test_an_mcp_server_that_does_not_start(refused: Refused) -> None:
 def test_an_environment_that_is_not_there(environment: dict[str, str], said: str, refused: Refused) -> None:
     own = task_file(row() | {"extra_info": {"environment": environment}})
     assert said in refused(*own, "task.held_out=tasks.jsonl", "rollout.agent=environment")
+
+
+@pytest.mark.parametrize("name", ["mps", "meta", "gpu"])
+def test_a_device_that_no_run_trains_on(refused: Refused, name: str) -> None:
+    said = refused(*task_file(row(), row("2+2=")), "task.held_out_size=1", f"model.device={name}")
+    assert f"model.device={name} is no device to train on; write auto, cpu, cuda or cuda:N" in said

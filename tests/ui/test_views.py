@@ -225,3 +225,18 @@ def test_a_resumed_run_shows_one_history(tmp_path: Path) -> None:
         assert served.of_run("again", "/attempts?limit=1000")["total"] == sum(
             map(len, rollouts(run).values())
         )
+
+
+def test_the_error_that_ended_a_run_is_among_its_warnings_until_it_goes_on(tmp_path: Path) -> None:
+    run = trained(tmp_path, "run.name=ended", "train.steps=1")
+    log = run / "log.txt"
+    whole = log.read_text()
+    with serving(tmp_path) as served:
+        usual = served.of_run("ended")["warnings"]
+        log.write_text(
+            f"{whole}2026-01-01 00:00:00 the run ended with an error: step 1: no group is complete\n"
+        )
+        said = "the run ended with an error: step 1: no group is complete"
+        assert served.of_run("ended")["warnings"] == [*usual, said]
+        log.write_text(f"{log.read_text()}{whole}")
+        assert served.of_run("ended")["warnings"] == usual

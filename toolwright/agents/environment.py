@@ -21,7 +21,7 @@ from toolwright.tasks import InvalidAction, Observation, Outcome
 from toolwright.tasks.environment_host import MOST_TEXT, EnvironmentHost, checked
 from toolwright.tools.call import Malformed, ToolRequest, ToolResult
 from toolwright.tools.toolbox import without_surrogates
-from toolwright.trajectory import OUTCOME, Segment, Task
+from toolwright.trajectory import OUTCOME, Segment, Task, finite_number
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ async def _judge(attempt: Attempt, host: EnvironmentHost) -> None:
     last.reward = (last.reward or 0.0) + float(outcome.reward)
     attempt.count("success", bool(outcome.info.get("success")))
     for name, value in outcome.info.items():
-        if name != "success" and isinstance(value, int | float):
-            attempt.count(f"{OUTCOME}{name}", float(value))
+        if name != "success" and (number := finite_number(value)) is not None:
+            attempt.count(f"{OUTCOME}{name}", number)
     _keep_for_readers(attempt, outcome, ())
 
 

@@ -68,7 +68,8 @@ class NearMisses:
         """Return the answer to a call of a tool that is not offered."""
         name = name[:NAME_SHOWN]
         known = f"the only tool is {next(iter(offered))!r}" if len(offered) == 1 else nearest(name, offered)
-        return f"there is no tool {name!r}; {known}. {self._example(offered, name)}"
+        known = known if known.endswith("?") else f"{known}."
+        return f"there is no tool {name!r}; {known} {self._example(offered, name)}"
 
     def _example(self, offered: Offered, name: str) -> str:
         """Write an example call of the tool with the nearest name, or of the first tool."""

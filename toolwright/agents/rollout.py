@@ -4,7 +4,6 @@ happens."""
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,14 @@ from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trajectory import AttemptsCallback, Failure, Task, Trajectory, ignore_attempts
+from toolwright.trajectory import (
+    AttemptsCallback,
+    Failure,
+    Task,
+    Trajectory,
+    finite_number,
+    ignore_attempts,
+)
 
 MESSAGE_KEPT = 10_000  # characters of what a failure says; an exception may carry anything
 
@@ -158,10 +164,12 @@ class Rollout:
 def _check_rewards(agent: str, trajectory: Trajectory) -> None:
     """Check an agent's step rewards by the same rules as a scorer's."""
     for number, step in enumerate(trajectory.steps, 1):
-        if step.reward is not None and not math.isfinite(step.reward):
+        given = step.reward
+        if given is not None and (reward := finite_number(given)) is None:
             raise TaskFailure(
-                f"agent {agent!r} gave step {number} the reward {step.reward!r}, which is not a finite number"
+                f"agent {agent!r} gave step {number} the reward {given!r:.200}, which is not a finite number"
             )
+        step.reward = None if given is None else reward
 
 
 def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: AttemptsCallback) -> None:

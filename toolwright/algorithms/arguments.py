@@ -31,6 +31,13 @@ def check_names(kind: str, entry: Entry[Any], given: Mapping[str, Any]) -> None:
         raise UserError(f"{kind} {entry.name!r} needs {', '.join(missing)}, which was not given")
 
 
+def check_pair(kind: str, found: object, types: tuple[type, type], expected: str) -> None:
+    """What a user's function returned is the two things that it has to return."""
+    two = isinstance(found, tuple | list) and len(found) == 2
+    if not two or not all(map(isinstance, found, types)):  # type: ignore[call-overload]
+        raise UserError(f"{kind} must return {expected}; it returned a {type(found).__name__}")
+
+
 def check_shape(kind: str, name: str, value: Tensor, expected: Sequence[int]) -> None:
     if tuple(value.shape) != tuple(expected):
         raise UserError(f"{kind}: {name} has shape {list(value.shape)}, expected {list(expected)}")

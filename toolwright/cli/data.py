@@ -134,6 +134,12 @@ def _prepare(arguments: argparse.Namespace) -> None:
             f"`{name}` has known columns and takes no --map; for another data set, run `prepare {HUB} NAME "
             "--map …`"
         )
+    read = name == HUB or arguments.source_files or DATASETS.get(name).target().generate is None
+    if read and (arguments.train or arguments.test or arguments.set):
+        raise UserError(
+            f"--train, --test and --set are for generated rows, and those of {arguments.dataset or name} are "
+            "read; prepare them all, and set task.train_size=N and task.held_out_size=N when you train"
+        )
     prepared: dict[str, tuple[str, list[rows.Row]]] = {}  # split and rows, by file
     if name == HUB:
         prepared = _mapped(arguments)
@@ -159,13 +165,6 @@ def _prepare(arguments: argparse.Namespace) -> None:
 def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]:
     """Split and rows as the data set has them, by the file that they are written to."""
     name, dataset = arguments.name, DATASETS.get(arguments.name).target()
-    if (arguments.source_files or dataset.generate is None) and (
-        arguments.train or arguments.test or arguments.set
-    ):
-        raise UserError(
-            f"--train, --test and --set are for generated rows, and those of {name} are read; prepare them "
-            "all, and set task.train_size=N and task.held_out_size=N when you train"
-        )
     if arguments.source_files:
         return _of_files(name, dataset, arguments.source_files)
     if dataset.generate is None:

@@ -14,6 +14,7 @@ Auto = Literal["auto"]  # a value that a run decides when it starts, by its mode
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 Number = TypeVar("Number", int, float)
 

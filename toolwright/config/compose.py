@@ -105,6 +105,19 @@ def register_with_hydra() -> None:
         )
 
 
+def _loaded(file: Path) -> DictConfig:
+    """The user's own config."""
+    try:
+        tree = OmegaConf.load(file)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{short_path(file)} cannot be read: {error}") from None
+    if not isinstance(tree, DictConfig):
+        raise UserError(
+            f"{short_path(file)} should hold keys and values, such as `rollout:` over `samples: 8`"
+        )
+    return tree
+
+
 @dataclass(frozen=True)
 class Source:
     """The start of a command's configuration: its primary config, or the user's own file over it."""
@@ -212,7 +225,7 @@ class Composer:
         added: Any = None
         mine = self.source.folder / f"{self.source.config_name}.yaml" if self.source.folder else None
         if mine is not None and mine.is_file():
-            added = OmegaConf.select(OmegaConf.load(mine), "hydra.searchpath")
+            added = OmegaConf.select(_loaded(mine), "hydra.searchpath")
         for word in words:
             if word.startswith("hydra.searchpath="):
                 added = OverridesParser.create().parse_override(word).value()

@@ -49,11 +49,13 @@ class Key:
 
     @property
     def expected(self) -> str:
-        names = {name for mark in self.metadata if isinstance(mark, Registered) for name in mark.names()}
+        marks = [mark for mark in self.metadata if isinstance(mark, Registered)]
+        names = {name for mark in marks for name in mark.names()}
         if not names:
             return _expected(self.annotation, self.metadata)
+        own = ", or path.py:name" if any(mark.own for mark in marks) else ""
         null = " or null" if type(None) in get_args(self.annotation) else ""
-        return f"one of {', '.join(sorted(names))}, or path.py:name{null}"
+        return f"one of {', '.join(sorted(names))}{own}{null}"
 
     @property
     def choices(self) -> list[str]:
@@ -177,7 +179,8 @@ def _alternatives(annotation: Any) -> list[Any]:
 def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _expected(arguments[0], (*metadata, *arguments[1:]))
+        marks = (mark for one in arguments[1:] for mark in getattr(one, "metadata", (one,)))
+        return _expected(arguments[0], (*metadata, *marks))
     if origin in (Union, types.UnionType):
         phrases = [
             f"{{{', '.join(part.model_fields)}}}" if _is_block(part) else _expected(part, metadata)
@@ -210,4 +213,6 @@ def _number(noun: str, metadata: tuple[Any, ...]) -> str:
 
 
 def _plural(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _expected(annotation).removeprefix("a ").replace("number", "numbers", 1)
     return {str: "strings", float: "numbers", int: "integers"}.get(annotation, "values")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from toolwright.config.block import Auto, Block, PositiveShare, Share
+from toolwright.config.block import Auto, BelowOne, Block, PositiveShare, Share
 from toolwright.config.names import Registered
 
 PREFERENCES = "toolwright.algorithms.preferences"
@@ -17,7 +17,7 @@ class KL(Block):
 
     where: Literal["none", "reward", "loss"] = "none"
     """where the pull towards the reference acts"""
-    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl")] = "k3"
+    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl", own=False)] = "k3"
     """k1, abs, k2, k3; with +, the gradient is the KL's in the first update of a step; unbiased: in every
     update"""
     coef: NonNegativeFloat = 0.001
@@ -83,7 +83,9 @@ class Algorithm(Block):
     """what turns rewards into advantages"""
     loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses", also=(PREFERENCES,))] = "ppo"
     """what turns advantages into a loss for each token"""
-    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = "token-mean"
+    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate", own=False)] = (
+        "token-mean"
+    )
     """how token losses become one number"""
     norm_tokens: PositiveInt | None = None
     """seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns"""
@@ -163,7 +165,7 @@ class Algorithm(Block):
 class OptimizerConfig(Block):
     lr: PositiveFloat | Auto = 1e-3
     """learning rate; auto: depends on the number of parameters, and on whether an adapter is trained"""
-    betas: tuple[float, float] = (0.9, 0.99)
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.99)
     """betas of AdamW"""
     weight_decay: NonNegativeFloat = 0.0
     """weight decay of AdamW"""

@@ -21,6 +21,7 @@ class Registered:
     kind: str
     package: str
     also: tuple[str, ...] = ()  # further packages
+    own: bool = True  # may also be a reference to the user's own: `path.py:name`
 
     def names(self, mentioned: str = "") -> frozenset[str]:
         """All names. With `mentioned`, those in files that contain this text: far fewer to parse."""
@@ -28,14 +29,13 @@ class Registered:
         return frozenset(name for p in places for name in (*_registered_in(p, mentioned), *added_to(p)))
 
     def problem(self, name: str) -> str | None:
-        """Describe what is wrong with the name, or return None. A reference (`path.py:name`) is looked up
-        when it is used."""
-        if ":" in name or name in self.names(mentioned=f'"{name}"'):
+        """Describe what is wrong with the name, or return None. A reference is looked up when it is used."""
+        if (self.own and ":" in name) or name in self.names(mentioned=f'"{name}"'):
             return None
         known = self.names()
         if not known:  # the registry itself checks the name later
             return None
-        if name.endswith(".py"):
+        if self.own and name.endswith(".py"):
             return f"{name} is a file; name the {self.kind} in it, as {name}:NAME"
         hint = nearest(name, known)
         listed = f" Known: {', '.join(sorted(known))}" if hint.startswith("did") else ""

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from toolwright.config.agent_program import AgentProgram
-from toolwright.config.block import Auto, Block, PositiveShare
+from toolwright.config.block import Auto, BelowOne, Block, PositiveShare
 from toolwright.config.learning import Algorithm, OptimizerConfig, Update
 from toolwright.config.names import Registered
 from toolwright.config.places import Runtime
@@ -238,7 +238,7 @@ class Reward(Block):
     truncated: Literal["auto", "keep", "penalise", "mask"] = "auto"
     """an attempt that ran out of tokens keeps its score, is penalised, or is not learned from; auto: penalise
     if there is an overlong_buffer, otherwise keep"""
-    overlong_buffer: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    overlong_buffer: BelowOne = 0.0
     """penalise: the last part of the token limit, over which the penalty grows"""
     overlong_penalty: NonNegativeFloat = 1.0
     """penalise: the full penalty"""

@@ -67,6 +67,8 @@ def _describe(schema: Schema, tree: Mapping[str, Any], detail: ErrorDetails, ori
     path = _key_of(schema, detail["loc"])
     value = value_at(tree, path)
     where = _where(origin(path))
+    if detail["loc"][-1:] == ("[key]",):
+        return f"{path}={format_value(value)}{where}: unknown key; expected {detail['ctx']['expected']}"
     key = find(schema, path)
     if detail["type"] == "extra_forbidden" and key is None:
         return unknown_key(schema, path, value, where)

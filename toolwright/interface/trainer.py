@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import weakref
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -107,8 +108,10 @@ class Trainer:
         return MetricsChart(self.metrics, names or ("reward/mean", "held_out/accuracy"))
 
     def __iter__(self) -> Iterator[TrainingStep]:
+        self._end_loop()
         steps = self._stretch()
         self._steps = weakref.ref(steps)
+        _loops.add(steps)
         return steps
 
     def run(self) -> Path:
@@ -137,10 +140,12 @@ class Trainer:
 
     def close(self) -> None:
         """End the run's processes. A loop that is still open ends first, with a checkpoint."""
-        steps = self._steps() if self._steps is not None else None
-        if steps is not None:
-            steps.close()
+        self._end_loop()
         self._close()
+
+    def _end_loop(self) -> None:
+        if self._steps is not None and (steps := self._steps()) is not None:
+            steps.close()
 
     def __enter__(self) -> Trainer:
         return self
@@ -177,3 +182,15 @@ class Trainer:
 def _close(opened: ExitStack) -> None:
     with outside_event_loop():
         opened.close()
+
+
+_loops: weakref.WeakSet[Generator[TrainingStep]] = weakref.WeakSet()
+
+
+def _end_loops() -> None:
+    for steps in list(_loops):
+        steps.close()
+
+
+# Before the interpreter refuses new threads, which `atexit` is too late for: a checkpoint needs some.
+threading._register_atexit(_end_loops)  # type: ignore[attr-defined]

@@ -76,8 +76,9 @@ def _page(run: Path) -> str:
 
 
 def _tiles(end: RunSummary) -> list[tuple[str, str, str]]:
-    titles = {"before": f"held-out {end.measure} before"}
-    held_out = [(titles.get(name, name), value, note) for name, value, note in end.held_out]
+    held_out = end.held_out
+    if held_out:  # the first says what all of them are
+        held_out[0] = (f"held-out {end.measure} {held_out[0][0]}", *held_out[0][1:])
     time = [("time", duration(end.seconds), end.seconds_a_step)] if end.seconds else []
     return [*held_out, ("steps", str(end.steps), ""), *time]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolwright.failures import ENDED, UserError
 from toolwright.observe import rollouts
 from toolwright.observe.attempt import calls, examples, ground_truth, question, segment_text
 from toolwright.observe.metrics import Metrics, Row, series
@@ -14,6 +15,7 @@ from toolwright.trajectory import Trajectory, as_groups
 
 SHOWN = 2  # attempts of a step
 LINE = 96  # characters
+STARTED = " run folder "  # what the first line of a start says
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class RunSummary:
         """Name, value and note of each held-out result that there is: before, after and best."""
         points = {"before": self.before, "after": self.after, "best": self.best}
         return [
-            (name, self.value(point[1]), self.gain if name == "after" else f"step {point[0]}")
+            (name, self.value(point[1]), (self.gain if name == "after" else "") or f"step {point[0]}")
             for name, point in points.items()
             if point is not None
         ]
@@ -61,8 +63,8 @@ def outcome(rows: Sequence[Row]) -> RunSummary:
     trained = {row["step"] for row in rows if row.get("step", 0) > 0}
     return RunSummary(
         measure=measure,
-        before=points[0] if points else None,
-        after=points[-1] if len(points) > 1 else None,
+        before=points[0] if points and points[0][0] == 0 else None,
+        after=points[-1] if points and points[-1][0] > 0 else None,
         best=max(points, key=lambda point: point[1]) if len(points) > 1 else None,
         steps=len(trained),
         seconds=sum(seconds for _, seconds in series(rows, "time/total_s")),
@@ -82,6 +84,18 @@ def metric_warnings(
     if len(earned) == 1 and not points("teacher/kl"):  # a teacher grades tokens, whatever they earn
         lines.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
     return lines
+
+
+def ending_error(log: Sequence[str]) -> str:
+    """The error that ended the run, by the lines of its log; empty if none did, or if the run went on."""
+    ends = [n for n, line in enumerate(log) if f" {ENDED}: " in line]
+    if not ends:
+        return ""
+    text = log[ends[-1]].partition(f"{ENDED}: ")[2].strip()
+    more = [line.strip() for line in log[ends[-1] + 1 :] if line.strip()]
+    if any(STARTED in line for line in more):
+        return ""
+    return f"{text} … {more[-1]}" if more else text
 
 
 def _steps(found: Sequence[int]) -> str:
@@ -115,7 +129,12 @@ def sample_attempts(run: Path) -> str:
     lines: list[str] = []
     for step in steps:
         lines.append(f"attempts of step {step}")
-        for attempt in examples(as_groups(rollouts.read(found[step])), most=SHOWN):
+        try:
+            attempts = rollouts.read(found[step])
+        except UserError as error:  # the run has ended well, and the rest of its end is shown
+            lines.append(f"  {error}")
+            continue
+        for attempt in examples(as_groups(attempts), most=SHOWN):
             lines += _lines(attempt)
     return "\n".join(lines)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
-import numbers
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from typing import Any
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.registry import check_settings, signature_of
 from toolwright.rewards.item import FIRST_FORM, OF_THE_ATTEMPT, ON_REQUEST, Item, facts, with_facts
-from toolwright.trajectory import FailureKind
+from toolwright.trajectory import FailureKind, finite_number
 
 STEPS = "step_rewards"
 FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions, **columns)"
@@ -149,16 +147,17 @@ def verdict_of(name: str, answer: Any) -> Verdict:
         score = answer["score"]
         given: Any = answer.get(STEPS)
         given = given.tolist() if hasattr(given, "tolist") else given
-        found = [_number(value) for value in given] if isinstance(given, list | tuple) else []
+        found = [finite_number(value) for value in given] if isinstance(given, list | tuple) else []
         steps = [value for value in found if value is not None]
         if given is not None and (len(steps) < len(found) or not isinstance(given, list | tuple)):
             return Verdict(
                 message=f"{name} returned step_rewards that are not a list of finite numbers: {given!r:.200}"
             )
-        values = {str(key): _number(value) for key, value in answer.items() if key not in ("score", STEPS)}
+        rest = {str(key): value for key, value in answer.items() if key not in ("score", STEPS)}
+        values = {key: finite_number(value) for key, value in rest.items()}
         # Parts are numbers; a text among them, such as the answer that was found, is dropped.
         parts = {key: value for key, value in values.items() if value is not None}
-    value = _number(score)
+    value = finite_number(score)
     if value is None:
         return Verdict(
             message=f"{name} returned {score!r:.200} ({type(score).__name__}), not a finite number"
@@ -230,16 +229,3 @@ def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
 
 def _selected(arguments: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if key in names}
-
-
-def _number(value: Any) -> float | None:
-    """A finite float, or None. Scalars of numpy and torch are numbers too."""
-    if not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ():
-        value = value.item()
-    if not isinstance(value, numbers.Real):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import math
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from toolwright.tasks.environment import (
     ToolCall,
 )
 from toolwright.tasks.worker_thread import WorkerThread
-from toolwright.trajectory import Task
+from toolwright.trajectory import Task, finite_number
 
 T = TypeVar("T", Observation, Outcome)
 AskPolicy = Callable[[Sequence[Message]], Coroutine[Any, Any, str]]
@@ -88,14 +87,16 @@ class EnvironmentHost:
     async def _outcome(self, what: str, *args: Any) -> Outcome:
         assert self._environment is not None, "reset comes first"
         outcome = self._typed(await self._call(what, getattr(self._environment, what), *args), Outcome, what)
-        if not isinstance(outcome.reward, int | float) or not math.isfinite(outcome.reward):
+        reward = finite_number(outcome.reward)
+        if reward is None:
             raise TaskFailure(
                 f"environment {self.name!r} gave the reward {outcome.reward!r}, which is not a finite number"
             )
-        self._total += outcome.reward
-        if self._success_reward is None:
-            return outcome
-        return replace(outcome, info={**outcome.info, "success": self._total >= self._success_reward})
+        self._total += reward
+        info = outcome.info
+        if self._success_reward is not None:
+            info = {**info, "success": self._total >= self._success_reward}
+        return replace(outcome, reward=reward, info=info)
 
     async def close(self) -> None:
         """Close the environment. An error here comes too late to matter to the attempt."""

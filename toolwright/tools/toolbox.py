@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, n
 from toolwright.tools.call import Caller, ToolRequest, ToolResult, Trouble
 from toolwright.tools.entry import ToolEntry
 from toolwright.tools.offer import BadArguments, Offer, ToolError, ToolTimeout
-from toolwright.trajectory import Task
+from toolwright.trajectory import Task, finite_number
 
 log = logging.getLogger(__name__)
 
@@ -176,16 +175,25 @@ def _text(result: Any) -> str:
         return result[: 4 * _MOST_TEXT].decode(errors="replace")
     if hasattr(result, "model_dump"):
         result = result.model_dump(mode="json")
+    if not isinstance(result, Mapping | list | tuple | int | float):
+        result = _plain(result)
+    if isinstance(result, str):
+        return result
     try:
-        return json.dumps(result, ensure_ascii=False, default=str)
+        return json.dumps(result, ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError):
         return str(result)
 
 
+def _plain(value: Any) -> Any:
+    """The number that a scalar of numpy or torch is; anything else as text."""
+    return value.item() if getattr(value, "shape", None) == () else str(value)
+
+
 def _reward(name: str, reward: Any) -> float | None:
     """Check a reward: None or a finite number."""
-    if reward is None or (isinstance(reward, int | float) and math.isfinite(reward)):
-        return reward
+    if reward is None or (number := finite_number(reward)) is not None:
+        return None if reward is None else number
     raise TaskFailure(f"tool {name!r} gave the reward {reward!r:.200}, which is not a finite number")
 
 

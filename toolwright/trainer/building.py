@@ -116,7 +116,9 @@ def _named_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UserError(f"model.device={name!r} is not a device; write auto, cpu, cuda or cuda:N") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"model.device={name} is no device to train on; write auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"model.device={name} needs CUDA, but torch finds no CUDA device")
     return device

@@ -144,7 +144,8 @@ def _context(
         frugal, _ = economised(config.changed({"model.context": context}), learns=learns)
         held = memory.longest_context(frugal, context, learns=learns)
     if held == context:
-        return context, f"{why} (model.context)", longer if context == has else "raise task.max_prompt_tokens"
+        raised = "raise task.max_prompt_tokens" + (" or rollout.max_total_tokens" if total else "")
+        return context, f"{why} (model.context)", longer if context == has else raised
     slots = f"engine.slots={config.engine.slots}"
     return (
         held,

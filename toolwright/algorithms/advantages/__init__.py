@@ -17,6 +17,7 @@ from torch import Tensor
 from toolwright.algorithms.arguments import (
     check_matrix,
     check_names,
+    check_pair,
     check_rows,
     check_shape,
     keys,
@@ -85,5 +86,9 @@ def compute(
             check_shape(kind, key, given[key], rewards.shape if key in _PER_TOKEN else rewards.shape[:1])
         if key in _PER_TOKEN:
             given[key] = torch.where(sampled, given[key], 0)
-    advantages, returns = entry.target(**given)
+    found = entry.target(**given)
+    check_pair(kind, found, (Tensor, Tensor), "advantages and returns, two tensors")
+    advantages, returns = found
+    check_shape(kind, "advantages", advantages, rewards.shape)
+    check_shape(kind, "returns", returns, rewards.shape)
     return advantages.to(rewards.dtype), returns.to(rewards.dtype)

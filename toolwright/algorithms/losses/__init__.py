@@ -20,7 +20,7 @@ from torch import Tensor
 
 from toolwright.algorithms import aggregate as aggregation
 from toolwright.algorithms.aggregate import Totals
-from toolwright.algorithms.arguments import check_matrix, check_names, check_shape, working_type
+from toolwright.algorithms.arguments import check_matrix, check_names, check_pair, check_shape, working_type
 from toolwright.registry import Entry, Registry
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
@@ -92,11 +92,15 @@ def compute(
     given = _given(name, entry, log_prob, advantages, mask, old_log_prob, params)
     if totals is None:
         totals, norm_tokens = Totals.of(mask), norm_tokens or mask.shape[-1]
-    losses, measures = entry.target(**given)
+    kind, found = f"policy loss {name!r}", entry.target(**given)
+    check_pair(kind, found, (Tensor, dict), "the losses, a tensor, and measures, a dict")
+    losses, measures = found
     if losses.ndim == 1:
         losses, aggregate = losses[:, None].expand_as(mask), "seq-mean-token-mean"
+    for key, value in {"the loss": losses, **measures}.items():
+        check_shape(kind, key, value, log_prob.shape)
     if weights is not None:
-        check_shape(f"policy loss {name!r}", "weights", weights, log_prob.shape)
+        check_shape(kind, "weights", weights, log_prob.shape)
         losses = losses * torch.where(mask.bool(), weights.detach(), 0).to(losses.dtype)
     loss = aggregation.compute(aggregate, losses, mask, totals, norm_tokens)
     if given.get("old_log_prob") is not None:

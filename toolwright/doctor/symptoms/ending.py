@@ -7,8 +7,8 @@ import statistics
 
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
 from toolwright.doctor.run_history import RunHistory
-from toolwright.failures import ENDED
 from toolwright.observe.numbers import duration
+from toolwright.observe.summary import STARTED, ending_error
 
 LEAST_SILENCE_S = 300.0
 MANY = 10  # times a step's usual time
@@ -29,23 +29,17 @@ REMEDIES = {
     ),
     r"no Ray cluster|Ray cannot be started": "toolwright doctor shows whether RAY_ADDRESS answers",
 }
-RESUMED = " run folder "  # what the first line of a start says
 STOPPED = re.compile(r"\d (stopped (at|before) step \d+)")
 
 
 @SYMPTOMS.register("crashed")
 def crashed(history: RunHistory) -> Diagnosis | None:
     """The last thing that the log says is the error that ended it."""
-    ends = [n for n, line in enumerate(history.log) if f" {ENDED}: " in line]
-    if not ends or history.finished:
+    said = ending_error(history.log)
+    if not said or history.finished:
         return None
-    text = history.log[ends[-1]].partition(f"{ENDED}: ")[2]
-    more = [line for line in history.log[ends[-1] + 1 :] if line.strip()]
-    if any(RESUMED in line for line in more):
-        return None
-    said = f"{text.strip()} … {more[-1].strip()}" if more else text.strip()
     found = next((remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, said)), "")
-    if re.search(r"\.py:\w+ raised ", said):  # code of the user's own, no server
+    if re.search(r":\w+ (raised|returned) ", said):  # code of the user's own, no server
         found = ""
     go_on = f"then {history.resume_command or 'start it again'}"
     remedy = f"{found}; {go_on}" if found else f"fix what it names, {go_on}"
@@ -101,7 +95,7 @@ def _unfinished(history: RunHistory) -> bool:
     if not history.planned or history.finished or crashed(history):
         return False
     for line in reversed(history.log):
-        if RESUMED in line:
+        if STARTED in line:
             return True
         if STOPPED.search(line):
             return False

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from toolwright.failures import ENDED
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.curves import CHARTS
 from toolwright.observe.metrics import whole_rows
 from toolwright.observe.run_settings import main_settings
-from toolwright.observe.summary import metric_warnings
+from toolwright.observe.summary import ending_error, metric_warnings
 from toolwright.ui.query import Query
 from toolwright.ui.run_card import card
 from toolwright.ui.run_library import OpenRun
@@ -24,6 +25,9 @@ MOST_INCIDENTS, MOST_FAILURES, MOST_STEPS = 1000, 100, 50
 def overview(run: OpenRun, query: Query) -> ViewAnswer:
     config, metrics = run.config, run.metrics
     origins, problems = config.origins(), list(run.attempts.problems.values())
+    log = run.files.text("log.txt", most=MOST_LOG, tail=True)
+    if error := ending_error(log.splitlines()):
+        problems.append(f"{ENDED}: {error}")
     return ViewAnswer(
         {
             "summary": card(run),
@@ -35,7 +39,7 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
             "command": config.command,
             "metrics": metrics.names,
             "charts": _charts(set(metrics.names)),
-            "log": run.files.text("log.txt", most=MOST_LOG, tail=True),
+            "log": log,
             "warnings": metric_warnings(metrics.nonfinite, metrics.points) + problems,
             "incidents": whole_rows(run.files.text("incidents.jsonl", tail=True))[-MOST_INCIDENTS:],
             "failures": failures(run.attempts),

@@ -7,7 +7,7 @@ import { link } from "../route.js";
 import { LongText, visible } from "../text.js";
 
 export function View({ route, run }) {
-  const { data, error } = useApi(runPath(run.name), { run: run.name, live: ["attempts", "incidents"], pause: 3000 });
+  const { data, error } = useApi(runPath(run.name), { run: run.name, live: ["attempts", "incidents", "log"], pause: 3000 });
   if (!data) return html`<${Waiting} error=${error} data=${null} />`;
   const { warnings = [], failures: failed = [], incidents = [] } = data;
   return html`<div class="bar"><h1>Failures</h1></div>
