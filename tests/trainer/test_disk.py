@@ -178,10 +178,10 @@ class TestARunFolderThatCannotBeWritten:
 
     def test_a_read_only_file_in_the_run_folder_is_named(self, run: Path, ends: Run) -> None:
         """The folder itself can be written to."""
-        (run / "config.yaml").chmod(0o444)
+        (run / "command.txt").chmod(0o444)
         with permissions_count():
             said = ends(*RESUMED)
-        assert "cannot write in runs/x: [Errno 13] Permission denied: 'runs/x/config.yaml'; " in said
+        assert "cannot write in runs/x: [Errno 13] Permission denied: 'runs/x/command.txt'; " in said
         assert "the last whole checkpoint is runs/x/checkpoints/step_2" in said
 
 

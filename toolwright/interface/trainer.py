@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import threading
 import weakref
@@ -192,5 +193,6 @@ def _end_loops() -> None:
         steps.close()
 
 
-# Before the interpreter refuses new threads, which `atexit` is too late for: a checkpoint needs some.
-threading._register_atexit(_end_loops)  # type: ignore[attr-defined]
+# A checkpoint needs threads, which the interpreter refuses by the time that `atexit` calls. It has no public
+# hook before that; without the private one, such a loop leaves no checkpoint.
+getattr(threading, "_register_atexit", atexit.register)(_end_loops)
