@@ -103,8 +103,9 @@ def _sides(source: str, want: str) -> tuple[str, str]:
         node = ast.parse(source.strip(), mode="eval").body
     except SyntaxError:
         return source, want
-    if want.strip() in ("", "True") and isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
-        return ast.unparse(node.left), ast.unparse(node.comparators[0])
+    match node:
+        case ast.Compare(left=call, ops=[ast.Eq()], comparators=[value]) if want.strip() in ("", "True"):
+            return ast.unparse(call), ast.unparse(value)
     return source, want
 
 

@@ -14,7 +14,8 @@ NOT_OURS = (
 )
 
 
-def is_run(folder: Path) -> bool:
+def is_resumable(folder: Path) -> bool:
+    """A folder with attempts or metrics alone is a run too, and has nothing to resume with."""
     return (folder / "config.yaml").is_file()
 
 
@@ -31,10 +32,10 @@ def begin_or_resume(to: Translation, folder: Path, *, mode: str, resume_from: An
         to.refuse(f"needs {FROM}", MODE)
     elif mode == "resume_path":
         place, source, resume = run_of(Path(str(resume_from)).expanduser()), FROM, True
-        if not is_run(place):
+        if not is_resumable(place):
             to.refuse(NOT_OURS.format("verl"), FROM)
     elif mode == "auto":
-        if resume := is_run(place):
+        if resume := is_resumable(place):
             to.note(f"resumes the run in {place}", MODE)
     elif mode == "disable" and place.exists():
         taken, number = place, 2

@@ -19,7 +19,7 @@ from toolwright.tasks.mapped import HUB_NAME, data_files
 from toolwright.verl.config import Machine, missing_for
 from toolwright.verl.flat import FlatTable
 from toolwright.verl.flat.supervised import HELD_OUT
-from toolwright.verl.resuming import NOT_OURS, is_run, keep_all, run_of
+from toolwright.verl.resuming import NOT_OURS, is_resumable, keep_all, run_of
 from toolwright.verl.translation import Translation
 
 Values = Mapping[str, Any]
@@ -137,7 +137,7 @@ def _run(values: Values, result: Translation, steps: int | None, *, size: int) -
     if (said := values.get(key)) and str(said).lower() not in ("no", "false", "none"):
         named = values.get("output_dir", "") if str(said).lower() in TRUE else said
         place = run_of(Path(str(named)).expanduser())
-        if not is_run(place):
+        if not is_resumable(place):
             result.refuse(NOT_OURS.format("TRL"), key)
         result.set_folder(str(place), key)
         result.set("run.resume", True, key)
